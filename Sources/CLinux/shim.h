@@ -13,8 +13,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-// Declared by the C library only under _GNU_SOURCE, which Swift's Glibc module is built without: defining it here
-// would give both modules different ideas of the same structures.
+// The C library declares these only under _GNU_SOURCE. Swift's Glibc module is built without it; defining it here would
+// give both modules different declarations of the same structures.
 extern int accept4(int, struct sockaddr *, socklen_t *, int);
 extern ssize_t preadv2(int, const struct iovec *, int, off_t, int);
 extern int sched_getaffinity(pid_t, size_t, void *);
@@ -24,7 +24,7 @@ static inline int sluice_accept4(int fd, struct sockaddr *address, socklen_t *le
     return accept4(fd, address, length, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
-// RWF_NOWAIT: answer EAGAIN where the page cache does not hold the bytes (preadv2(2)).
+// RWF_NOWAIT: fails with EAGAIN if the page cache does not hold the bytes (preadv2(2)).
 static inline ssize_t sluice_pread_nowait(int fd, void *buffer, size_t count, off_t offset) {
     struct iovec vector = {buffer, count};
     return preadv2(fd, &vector, 1, offset, 0x00000008);

@@ -21,7 +21,7 @@ static inline int sluice_SSL_CTX_set_min_proto_version(SSL_CTX *c, int v) {
 }
 static inline long sluice_SSL_CTX_set_mode(SSL_CTX *c, long m) { return SSL_CTX_set_mode(c, m); }
 static inline EVP_PKEY *sluice_EVP_EC_gen(const char *curve) { return EVP_EC_gen(curve); }
-// A public key of what was built; here because the builder keeps the pointers to the names. It frees the builder.
+// Builds a public key and frees the builder. In C, because the builder keeps pointers to the names.
 static inline EVP_PKEY *sluice_build_key(const char *type, OSSL_PARAM_BLD *builder) {
     OSSL_PARAM *parameters = OSSL_PARAM_BLD_to_param(builder);
     EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_name(NULL, type, NULL);
@@ -36,7 +36,7 @@ static inline EVP_PKEY *sluice_build_key(const char *type, OSSL_PARAM_BLD *build
     OSSL_PARAM_BLD_free(builder);
     return key;
 }
-// Both numbers begin with their highest byte.
+// Both numbers are big-endian.
 static inline EVP_PKEY *sluice_rsa_public_key(
     const unsigned char *modulus, size_t modulusBytes, const unsigned char *exponent,
     size_t exponentBytes) {
@@ -53,7 +53,7 @@ static inline EVP_PKEY *sluice_rsa_public_key(
     BN_free(e);
     return key;
 }
-// A point as SEC 1, section 2.3.3, writes it.
+// A point in the format of SEC 1, section 2.3.3.
 static inline EVP_PKEY *sluice_ec_public_key(
     const char *curve, const unsigned char *point, size_t pointBytes) {
     OSSL_PARAM_BLD *builder = OSSL_PARAM_BLD_new();
@@ -67,7 +67,7 @@ static inline EVP_PKEY *sluice_ec_public_key(
 static inline long sluice_SSL_CTX_set_session_cache_off(SSL_CTX *c) {
     return SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
 }
-// No renegotiation, no compression, the server's order of ciphers, and an end without close_notify is an end.
+// No renegotiation, no compression, the server's order of ciphers; an end without close_notify is accepted.
 static inline uint64_t sluice_SSL_OPTIONS(void) {
     return SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
            SSL_OP_IGNORE_UNEXPECTED_EOF;
@@ -76,7 +76,7 @@ static inline uint64_t sluice_SSL_OPTIONS(void) {
 static inline uint64_t sluice_SSL_CLIENT_OPTIONS(void) {
     return SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION;
 }
-// Sessions go to the callback alone.
+// Passes sessions only to the callback.
 static inline long sluice_SSL_CTX_keep_client_sessions(SSL_CTX *c) {
     return SSL_CTX_set_session_cache_mode(
         c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL_STORE);
@@ -84,7 +84,7 @@ static inline long sluice_SSL_CTX_keep_client_sessions(SSL_CTX *c) {
 static inline long sluice_SSL_set_tlsext_host_name(SSL *s, const char *name) {
     return SSL_set_tlsext_host_name(s, name);
 }
-// Whether the last failure of this thread was a record that is not of TLS.
+// Whether this thread's last failure was a record that is not TLS.
 static inline int sluice_is_not_tls(void) {
     return ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER;
 }
@@ -92,28 +92,28 @@ static inline int sluice_X509_NAME_print(BIO *out, const X509_NAME *name) {
     return X509_NAME_print_ex(out, name, 0, XN_FLAG_RFC2253);
 }
 static inline uint64_t sluice_SSL_OP_NO_TICKET(void) { return SSL_OP_NO_TICKET; }
-// The certificates of a chain, or null at the end.
+// A certificate of a chain; null after the last.
 static inline X509 *sluice_certificate(const STACK_OF(X509) *chain, int index) {
     return index < sk_X509_num(chain) ? sk_X509_value(chain, index) : NULL;
 }
-// The ciphers of a context in order of preference, or null at the end.
+// A cipher of a context in order of preference; null after the last.
 static inline const SSL_CIPHER *sluice_cipher(const SSL_CTX *context, int index) {
     const STACK_OF(SSL_CIPHER) *ciphers = SSL_CTX_get_ciphers(context);
     return index < sk_SSL_CIPHER_num(ciphers) ? sk_SSL_CIPHER_value(ciphers, index) : NULL;
 }
-// Why the last handshake of this thread failed.
+// Whether this thread's last handshake failed because the client sent no certificate.
 static inline int sluice_is_certificate_missing(void) {
     return ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
 }
-// The system's error behind an error code, or 0.
+// The system error in an error code, or 0.
 static inline int sluice_system_error(unsigned long code) {
     return ERR_SYSTEM_ERROR(code) ? ERR_GET_REASON(code) : 0;
 }
-// Whether a code only says that an error of the system, whose own code came before, was the reason.
+// Whether a code only repeats that a system error, whose own code precedes it, was the reason.
 static inline int sluice_repeats_system_error(unsigned long code) {
     return !ERR_SYSTEM_ERROR(code) && ERR_GET_REASON(code) == ERR_R_SYS_LIB;
 }
-// The names of a certificate's subject alternative name: a type and its text, or null at the end.
+// A name of the subject alternative name, with its type and text; null after the last.
 static inline const GENERAL_NAME *sluice_general_name(const GENERAL_NAMES *names, int index) {
     return index < sk_GENERAL_NAME_num(names) ? sk_GENERAL_NAME_value(names, index) : NULL;
 }
@@ -128,7 +128,7 @@ static inline int sluice_general_name_is_uri(const GENERAL_NAME *name) {
     return name->type == GEN_URI;
 }
 
-// CRC32C with the processor's own instruction. Swift keeps the table for processors without one.
+// CRC32C with the processor's instruction. Swift has the table for processors without one.
 #if defined(__x86_64__)
 #include <cpuid.h>
 static inline int sluice_crc32c_hardware(void) {
@@ -140,14 +140,14 @@ static inline uint64_t sluice_load(const unsigned char *p) {
     __builtin_memcpy(&word, p, 8);
     return word;
 }
-// A checksum as it is after zeros, before its last reduction: times x^(8n - 33), where n is how many zeros.
+// The checksum after n zero bytes, before its last reduction: times x^(8n - 33).
 __attribute__((target("sse4.2,pclmul"))) static inline uint64_t sluice_crc32c_shift(
     uint64_t state, uint64_t factor) {
     typedef long long pair __attribute__((vector_size(16)));
     pair a = {(long long)state, 0}, b = {(long long)factor, 0};
     return (uint64_t)__builtin_ia32_pclmulqdq128(a, b, 0)[0];
 }
-// The instruction takes three cycles and starts one each: three lanes keep it busy, and are put together by shifts.
+// The instruction has a latency of three cycles and a throughput of one per cycle: use three lanes, combined by shifts.
 #define SLUICE_CRC32C_LANES(lane, twice, once)                                                    \
     for (; n >= 3 * lane; n -= 3 * lane, p += 3 * lane) {                                          \
         uint64_t second = 0, third = 0;                                                            \
@@ -169,7 +169,7 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint32_t sluice_crc32c(
     return (uint32_t)state;
 }
 #undef SLUICE_CRC32C_LANES
-// Whether the processor multiplies vectors of 64 bytes without carry, and the system saves them.
+// Whether the processor has carry-less multiplication of 64-byte vectors, and the system saves their registers.
 static inline int sluice_crc32c_wide(void) {
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
@@ -185,7 +185,7 @@ SLUICE_WIDE static inline sluice_wide sluice_load_wide(const unsigned char *p) {
     __builtin_memcpy(&bytes, p, 64);
     return bytes;
 }
-// The remainder of bytes as it is 256 bytes later: each half of 16 bytes times x^(2048 ± 32).
+// The remainder of bytes 256 bytes later: each half of 16 bytes times x^(2048 ± 32).
 SLUICE_WIDE static inline sluice_wide sluice_crc32c_later(sluice_wide bytes) {
     const long long low = 0xdcb17aa4, high = 0xb9e02b86;
     const sluice_wide factors = {low, high, low, high, low, high, low, high};
@@ -209,7 +209,7 @@ SLUICE_WIDE static inline void sluice_crc32c_reduce(
     __builtin_memcpy(rest + 192, &d, 64);
 }
 #undef SLUICE_WIDE
-// The same at twice the speed, for processors that have sluice_crc32c_wide().
+// The same at twice the speed, for processors with sluice_crc32c_wide().
 static inline uint32_t sluice_crc32c_by_vectors(uint32_t crc, const unsigned char *p, size_t n) {
     if (n >= 1024) {
         size_t whole = n & ~(size_t)255;
@@ -247,7 +247,7 @@ static inline uint32_t sluice_crc32c_by_vectors(uint32_t crc, const unsigned cha
     return sluice_crc32c(crc, p, n);
 }
 #endif
-// Digests whose state can be saved. Deprecated, but without a successor: an EVP_MD_CTX keeps its state to itself.
+// Digests whose state can be saved. Deprecated, but without a successor: the state of an EVP_MD_CTX can't be read.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #define SLUICE_DIGEST(name, TYPE, prefix)                                                          \

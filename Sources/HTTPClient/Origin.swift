@@ -10,11 +10,11 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
         /// TLS.
         case https
     }
-    /// The scheme, which determines the transport.
+    /// Determines the transport.
     public let scheme: Scheme
     /// A name or an address. An IPv6 address has no brackets.
     public let host: String
-    /// The port, which is set even if it is the scheme's default.
+    /// The port, set even if it is the scheme's default.
     public let port: UInt16
 
     /// - Parameter host: An IPv6 address has no brackets.
@@ -24,8 +24,8 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
         self.port = port ?? (scheme == .http ? 80 : 443)
     }
 
-    /// Parses `http://host`, `https://host:port` or `http://[v6]:port`, with or without a final slash.
-    /// - Returns: nil if the text has another form, such as a path, a query or user information.
+    /// Parses `http://host`, `https://host:port` or `http://[v6]:port`, with an optional final slash.
+    /// - Returns: nil for another form, such as one with a path, a query or user information.
     public init?(_ url: String) {
         let scheme: Scheme
         var rest: Substring
@@ -60,15 +60,14 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
         self.init(scheme, host: String(host).asciiLowercased(), port: port)
     }
 
-    /// `host` or `host:port`, as in the `Host` field. The scheme's default port is left out.
+    /// `host` or `host:port`, as in the `Host` field, without the scheme's default port.
     public var authority: String {
         let name = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
         return port == (scheme == .http ? 80 : 443) ? name : "\(name):\(port)"
     }
 
-    /// Splits an `http` or `https` URL at the start of its path.
-    /// - Returns: The origin, and the path with the query; nil if the URL has user information, a fragment, or
-    ///   characters that are not visible ASCII.
+    /// Splits an `http` or `https` URL into the origin, and the path with the query.
+    /// - Returns: nil if the URL has user information, a fragment, or characters other than visible ASCII.
     package static func cut(_ url: String) -> (origin: Origin, target: String)? {
         // The third slash ends the origin.
         let slashes = url.indices.filter { url[$0] == "/" }

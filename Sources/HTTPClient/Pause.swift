@@ -1,6 +1,6 @@
 import System
 
-/// Waits once on a loop, for a callback or the end of the task, whichever comes first.
+/// Waits once on a loop, for a callback or the cancellation of the task.
 ///
 /// Safety: confined to the loop it was made on. A cancellation on another thread goes through the loop.
 final class Pause: @unchecked Sendable {
@@ -15,7 +15,7 @@ final class Pause: @unchecked Sendable {
         self.loop = loop
     }
 
-    /// Waits for the callback that is passed to `begin`, or for the cancellation of the task.
+    /// Waits for the callback passed to `begin`, or for the cancellation of the task.
     func wait(_ begin: (@escaping () -> Void) -> Void) async {
         await suspend { waiter in
             if isOver { return waiter.resume() }
@@ -42,7 +42,7 @@ final class Pause: @unchecked Sendable {
 }
 
 extension EventLoop {
-    /// Runs `work` immediately if the caller is on the loop's thread, otherwise in the loop's next turn.
+    /// Runs `work` immediately on the loop's thread, otherwise in the loop's next turn.
     func runHere(_ work: @escaping @Sendable () -> Void) {
         if isCurrent { work() } else { execute(work) }
     }

@@ -1,11 +1,11 @@
-/// Measures how long the peer has made us wait since its last sufficient progress. Times are in nanoseconds.
+/// Measures how long we have waited for the peer since its last sufficient progress. Times are in nanoseconds.
 struct ProgressClock {
     private var waited: UInt64 = 0
     private var bytes: UInt64 = 0
-    /// The start of the peer's turn; `.max` if it is not its turn.
+    /// When we began to wait for the peer; `.max` while we do not.
     private var since = UInt64.max
 
-    /// Starts the peer's turn.
+    /// Starts the clock, because we wait for the peer.
     mutating func start(_ now: UInt64) { if since == .max { since = now } }
 
     /// Stops the clock, because we do not wait for the peer.
@@ -14,7 +14,7 @@ struct ProgressClock {
         since = .max
     }
 
-    /// Counts bytes that moved. Once they are `enough`, the previous waiting time is reset.
+    /// Counts moved bytes. Once they are `enough`, the waiting time is reset.
     mutating func moved(_ count: Int, of enough: UInt64, _ now: UInt64) {
         bytes += UInt64(count)
         guard bytes >= enough else { return }
@@ -23,7 +23,7 @@ struct ProgressClock {
         if since != .max { since = now }
     }
 
-    /// The time at which the total waiting time reaches `limit`.
+    /// When the total waiting time reaches `limit`.
     func deadline(_ limit: UInt64) -> UInt64 {
         since == .max ? .max : since &+ (waited < limit ? limit - waited : 0)
     }

@@ -14,11 +14,10 @@ protocol Transfer: AnyObject {
 
 /// Receives a request's events on the loop, outside callbacks: at most one response or failure, then one end.
 protocol TransferDelegate: AnyObject {
-    /// The head is complete. The body is read separately.
+    /// The head is complete; the body is read separately.
     func received(_ response: consuming ClientResponse)
     /// There will be no response.
     func failed(_ error: ClientError)
-    /// The request is over. Its connection is idle or closed.
-    /// - Parameter failure: Why the response's body is not complete, or there is no response.
+    /// The request is over, and its connection is idle or closed. `failure`: why the response is missing or incomplete.
     func ended(_ failure: ClientError?)
 }

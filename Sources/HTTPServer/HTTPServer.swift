@@ -7,16 +7,16 @@ import Wire
 /// An address to listen on, and the handler of its requests.
 public struct ListenerConfiguration: Sendable {
     public var address: SocketAddress
-    /// A socket that listens on this address already; nil to bind one. It stays open.
+    /// A socket that already listens on this address and stays open; nil to bind one.
     public var inherited: Int32?
     /// nil for clear text: HTTP/2 with prior knowledge and HTTP/1.1 on the same port.
     public var credentials: TLSCredentials?
     public var handler: RequestHandler
-    /// Called once for each connection whose client has a certificate. The result becomes ``Exchange/identity``.
+    /// Called once for each connection with a client certificate. The result becomes ``Exchange/identity``.
     public var identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)?
     /// Called on the loop for each client whose certificate was rejected, with its `host:port` and the reason.
     public var onUntrusted: @Sendable (_ peer: String, _ reason: String) -> Void
-    /// Called on the request's loop for each request that was rejected before the handler.
+    /// Called on the request's loop for each request rejected before the handler.
     public var onRejection: @Sendable (RejectedRequest) -> Void
     /// The proxies that may name their clients.
     public var proxies: TrustedProxies
@@ -41,7 +41,7 @@ public struct ListenerConfiguration: Sendable {
         self.handler = handler
     }
 
-    /// The path that is removed at the end; nil if there is none, or it belongs to another process.
+    /// The path to remove at the end; nil if there is none, or it belongs to another process.
     var boundPath: String? { inherited == nil ? address.path : nil }
 }
 
@@ -49,7 +49,7 @@ public struct ListenerConfiguration: Sendable {
 public final class HTTPServer: Sendable {
     public let statistics: ServerStatistics
     private let workers: [Worker]
-    /// The paths of the Unix domain sockets that it listens on.
+    /// The paths of its Unix domain sockets.
     private let paths = Lock<[String]>([])
 
     /// Creates a server on `loops`. It does not listen yet.
@@ -61,8 +61,8 @@ public final class HTTPServer: Sendable {
     }
 
     /// Binds every listener on every loop, then starts to accept.
-    /// - Returns: The bound addresses, in order. They are of interest if port 0 was requested.
-    /// - Throws: ``SystemError`` that names the address that can't be bound. Nothing listens then.
+    /// - Returns: The bound addresses, in order, for example to learn the port if 0 was requested.
+    /// - Throws: ``SystemError`` naming the address that can't be bound; then nothing listens.
     public func start(_ listeners: [ListenerConfiguration]) throws(SystemError) -> [SocketAddress] {
         var bound: [SocketAddress] = []
         var sockets: [(Int32, ListenerConfiguration, Worker)] = []
@@ -98,14 +98,14 @@ public final class HTTPServer: Sendable {
         return bound
     }
 
-    /// Prepares a later drain. Everything is served as before, but HTTP/1.1 connections close after their next response,
-    /// and say so. So clients reach other servers before idle connections are closed.
+    /// Prepares a later drain: requests are served as before, but HTTP/1.1 connections announce their end and close
+    /// after the next response, so clients reach other servers before idle connections are closed.
     public func announceDrain() {
         for worker in workers { worker.loop.execute { worker.announceDrain() } }
     }
 
-    /// Stops accepting, lets every open request finish, and closes the connections: HTTP/2 by GOAWAY in two steps,
-    /// HTTP/1.1 after the current response. Connections that remain after ``ServerLimits/drainTimeout`` are cut.
+    /// Stops accepting, lets open requests finish, and closes the connections: HTTP/2 by two GOAWAY frames, HTTP/1.1
+    /// after the current response. Connections that remain after ``ServerLimits/drainTimeout`` are cut.
     public func drain() async {
         // Another process may listen on these paths from now on.
         for path in paths.withLock({ $0 }) { unlink(path) }
@@ -118,15 +118,14 @@ public final class HTTPServer: Sendable {
     }
 }
 
-/// The part of the server on one loop.
+/// The server on one loop.
 ///
-/// Safety: everything but `loop` is used on the loop's thread only.
+/// Safety: everything but `loop` is used only on the loop's thread.
 private final class Worker: @unchecked Sendable {
     let loop: EventLoop
     private let limits: ServerLimits
     private let statistics: ServerStatistics
     private var listeners: [Listener] = []
-    private var deadline: LoopTimer?
     private var isDrained = false
     private var waiters: [() -> Void] = []
     private lazy var context = LoopContext(loop: loop, limits: limits, statistics: statistics)
@@ -147,7 +146,6 @@ private final class Worker: @unchecked Sendable {
         for listener in listeners { listener.close() }
         listeners = []
         let timer = LoopTimer { [unowned self] in context.closeAll() }
-        deadline = timer
         loop.arm(timer, after: limits.drainTimeout)
         context.drain { [unowned self] in
             loop.disarm(timer)
@@ -190,10 +188,10 @@ private final class Listener: EventHandler {
 
     func settle() { acceptAll() }
 
-    /// Stops to accept, after the connections that are pending.
+    /// Accepts the pending connections, then stops.
     func close() {
         guard !isClosed else { return }
-        // A client in the backlog may have sent a request already.
+        // A client in the backlog may already have sent a request.
         acceptAll(most: 4096)
         for socket in proxied.values { socket.cancel() }
         isClosed = true
@@ -202,7 +200,7 @@ private final class Listener: EventHandler {
         Socket.close(descriptor)
     }
 
-    /// Accepts pending connections, but only a limited number in one turn.
+    /// Accepts pending connections, at most `most` per turn.
     func acceptAll(most: Int = 64) {
         guard !isClosed else { return }
         do throws(SystemError) {
@@ -212,7 +210,7 @@ private final class Listener: EventHandler {
             }
             context.loop.markDirty(self)
         } catch {
-            // Descriptors or memory are exhausted. Pending connections are accepted when some are free again.
+            // Descriptors or memory are exhausted. Retry until some are free.
             context.statistics.hit(.descriptors)
             if let retry { context.loop.arm(retry, after: 100_000_000) }
         }
@@ -245,7 +243,7 @@ private final class Listener: EventHandler {
         waiting.begin()
     }
 
-    /// Begins a connection, if the limits allow it. Trusted proxies have no limit of their own: many clients share them.
+    /// Opens a connection within the limits. Proxies have no limit per address, because many clients share them.
     private func open(_ socket: Int32, _ peer: Peer) {
         guard context.connections.count < context.limits.connections else {
             context.statistics.hit(.connections)

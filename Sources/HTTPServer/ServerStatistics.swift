@@ -9,7 +9,7 @@ public enum LimitKind: Int, CaseIterable, Sendable {
     case unsentBytes, handshakeTimeout, headerTimeout, idleTimeout, bodyProgress, drainTimeout, descriptors
 }
 
-/// An object of the server whose live instances are counted; see ``ServerStatistics/live(_:)``.
+/// A kind of object whose live instances are counted; see ``ServerStatistics/live(_:)``.
 public enum LiveObject: String, CaseIterable, Sendable {
     /// An accepted socket.
     case connection
@@ -17,7 +17,7 @@ public enum LiveObject: String, CaseIterable, Sendable {
     case session
     /// A request on its connection.
     case stream
-    /// A request as its handler holds it.
+    /// A request held by its handler.
     case request
 }
 
@@ -34,27 +34,27 @@ public final class ServerStatistics: Sendable {
 
     public init() {}
 
-    /// Connections that are open now.
+    /// Open connections.
     public var openConnections: Int { open.load(ordering: .relaxed) }
-    /// Sockets of trusted proxies from which nothing, or a part of a PROXY header, has arrived.
+    /// Sockets of trusted proxies from which no byte, or an incomplete PROXY header, has arrived.
     public var waitingConnections: Int { waiting.load(ordering: .relaxed) }
     /// Connections accepted since the start.
     public var acceptedConnections: Int { accepted.load(ordering: .relaxed) }
-    /// Requests whose response has not ended yet.
+    /// Requests whose response has not ended.
     public var liveStreams: Int { streams.load(ordering: .relaxed) }
-    /// Connections that ended because the peer broke the protocol.
+    /// Connections that ended because the peer violated the protocol.
     public var protocolErrorCount: Int { protocolErrors.load(ordering: .relaxed) }
-    /// TLS handshakes that failed.
+    /// Failed TLS handshakes.
     public var failedHandshakes: Int { tlsFailures.load(ordering: .relaxed) }
-    /// How often a limit was hit since the start.
+    /// The number of hits of a limit since the start.
     public func hits(_ kind: LimitKind) -> Int { limits.withLock { $0[kind.rawValue] } }
 
-    /// How many objects of this kind are in memory. Without connections each count is 0: anything else is a leak.
+    /// The number of objects of this kind in memory. Without connections it is 0; otherwise there is a leak.
     public func live(_ object: LiveObject) -> Int {
         loops.withLock { $0.reduce(0) { $0 + $1.change(object, by: 0) } }
     }
 
-    /// The counts of one more loop.
+    /// Adds the counts of a loop.
     func addLoop() -> LiveCounts {
         let counts = LiveCounts()
         loops.withLock { $0.append(counts) }
@@ -74,7 +74,7 @@ public final class ServerStatistics: Sendable {
     func hit(_ kind: LimitKind) { limits.withLock { $0[kind.rawValue] += 1 } }
 }
 
-/// The live objects of one loop: loops that share counters would wait for each other.
+/// The live objects of one loop. Loops with shared counters would wait for each other.
 final class LiveCounts: Sendable {
     private let connections = Atomic<Int>(0)
     private let sessions = Atomic<Int>(0)

@@ -1,14 +1,13 @@
 import COpenSSL
 
-/// Authenticated encryption with AES-256 in Galois/Counter mode (NIST SP 800-38D).
-///
-/// A key may encrypt at most 2^32 messages with random nonces (section 8.3).
+/// Authenticated encryption with AES-256 in Galois/Counter Mode (NIST SP 800-38D). A key may encrypt at most 2^32
+/// messages with random nonces (section 8.3).
 public struct AES256GCM: Sendable {
     /// The size of a key in bytes.
     public static let keyBytes = 32
-    /// The size of a nonce in bytes. A nonce must never be used twice with one key.
+    /// The size of a nonce in bytes. A nonce must never be reused with the same key.
     public static let nonceBytes = 12
-    /// The size of the tag in bytes. A message is longer than its text by this.
+    /// The size of the tag in bytes, which a message has in addition to its text.
     public static let tagBytes = 16
 
     private let key: [UInt8]
@@ -25,10 +24,9 @@ public struct AES256GCM: Sendable {
         return (0..<nonceBytes).map { _ in .random(in: 0 ... .max, using: &generator) }
     }
 
-    /// The encrypted text, followed by the tag.
-    /// - Parameters:
-    ///   - nonce: ``nonceBytes`` long.
-    ///   - authenticated: Bytes that are not encrypted, and must be the same to open the message.
+    /// Returns the encrypted text, followed by the tag.
+    /// - Parameter nonce: ``nonceBytes`` long.
+    /// - Parameter authenticated: Bytes that are authenticated but not encrypted, and needed to open the message.
     public func seal(_ text: [UInt8], nonce: [UInt8], authenticated: [UInt8]) -> [UInt8] {
         var sealed = [UInt8](repeating: 0, count: text.count + AES256GCM.tagBytes)
         let isDone = withContext(encrypts: true, nonce, authenticated) { context in
@@ -61,7 +59,7 @@ public struct AES256GCM: Sendable {
         return isAuthentic ? Array(text[..<count]) : nil
     }
 
-    /// Calls `body` with a context that has the key, the nonce and the authenticated bytes.
+    /// Calls `body` with a context initialized with the key, the nonce and the authenticated bytes.
     private func withContext(
         encrypts: Bool, _ nonce: [UInt8], _ authenticated: [UInt8],
         _ body: (OpaquePointer) -> Bool

@@ -1,6 +1,6 @@
 import COpenSSL
 
-/// A value protected by an OpenSSL lock, for one thread at a time.
+/// A value protected by an OpenSSL lock.
 ///
 /// Safety: `value` is accessed only with `lock` held.
 final class CryptoLock<Value>: @unchecked Sendable {
@@ -15,7 +15,6 @@ final class CryptoLock<Value>: @unchecked Sendable {
 
     deinit { CRYPTO_THREAD_lock_free(lock) }
 
-    /// Acquires the lock and runs `body`.
     func withLock<Result>(_ body: (inout Value) -> Result) -> Result {
         CRYPTO_THREAD_write_lock(lock)
         defer { CRYPTO_THREAD_unlock(lock) }

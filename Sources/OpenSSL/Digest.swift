@@ -4,7 +4,7 @@ import COpenSSL
 public final class Digest {
     /// The digest algorithm.
     public enum Algorithm: Int, Sendable, CaseIterable {
-        /// RFC 1321, 16 bytes. For integrity checks that clients ask for, never for security.
+        /// RFC 1321, 16 bytes. For integrity checks that clients request, never for security.
         case md5
         /// FIPS 180-4, 32 bytes.
         case sha256
@@ -32,8 +32,7 @@ public final class Digest {
     /// Starts a new digest.
     public convenience init(_ algorithm: Algorithm) { self.init(kind: algorithm.rawValue) }
 
-    /// Starts a SHA-1 digest (FIPS 180-4, 20 bytes), for the checksums of chunks in tus. It is not an
-    /// ``Algorithm``, because no object has one.
+    /// Starts a SHA-1 digest (FIPS 180-4, 20 bytes), used only for the checksums of chunks in tus.
     public static func sha1() -> Digest { Digest(kind: names.count - 1) }
 
     private init(kind: Int) {
@@ -53,7 +52,7 @@ public final class Digest {
         }
     }
 
-    /// The digest of all bytes, in the order of its hexadecimal text. No bytes may be added afterwards.
+    /// Returns the digest of all bytes. No bytes may be added afterwards.
     public func finish() -> [UInt8] {
         let length = Int(EVP_MD_get_size(Digest.types[kind]))
         return [UInt8](unsafeUninitializedCapacity: length) { buffer, count in
@@ -64,14 +63,14 @@ public final class Digest {
     }
 }
 
-/// The Castagnoli CRC (RFC 3720, appendix B.4), computed with the processor's instructions if it has any.
+/// The Castagnoli CRC (RFC 3720, appendix B.4), computed with the processor's instructions if available.
 public struct CRC32C: Sendable, Equatable {
     private var state: UInt32 = 0xffff_ffff
 
     /// Starts a new checksum.
     public init() {}
 
-    /// Continues from the checksum of the bytes before.
+    /// Continues from the checksum of the preceding bytes.
     public init(after value: UInt32) { state = ~value }
 
     /// The checksum of all bytes so far.
@@ -110,7 +109,7 @@ public struct CRC32C: Sendable, Equatable {
         return tables
     }()
 
-    /// The checksum as computed without the processor's instruction, for tests.
+    /// The checksum computed without the processor's instructions, for tests.
     package static func valueByTable(_ bytes: RawSpan) -> UInt32 {
         ~bytes.withUnsafeBytes { byTable(0xffff_ffff, $0) }
     }

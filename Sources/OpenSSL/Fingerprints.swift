@@ -1,21 +1,20 @@
 import COpenSSL
 
-/// A key for lookups of a secret, instead of the secret itself. It is meaningless outside of the process.
+/// A lookup key derived from a secret, meaningless outside this process.
 public struct Fingerprint: Hashable, Sendable {
     fileprivate var first: UInt64 = 0
     fileprivate var second: UInt64 = 0
 
-    /// A number for choosing one of a few buckets of a table.
+    /// A number that selects one of a few buckets of a table.
     public var slot: Int { Int(truncatingIfNeeded: second & 0xffff) }
 
     public func hash(into hasher: inout Hasher) { hasher.combine(first) }
 }
 
-/// Makes fingerprints with GMAC (NIST SP 800-38D), a random key that is made at `init`, and a constant nonce.
-///
-/// Fingerprints are never revealed, so an attacker can't find collisions: without the key, two chosen messages of at
-/// most 16 KiB collide with a probability of 2^-117. A lookup table needs no more than that. GMAC takes a tenth of the
-/// time of SHA-256 on processors without SHA instructions.
+/// Computes fingerprints with GMAC (NIST SP 800-38D), a random key per instance, and a constant nonce. Fingerprints are
+/// never revealed, so an attacker can't find collisions: without the key, two chosen messages of at most 16 KiB collide
+/// with a probability of 2^-117, which is enough for a lookup table. GMAC takes a tenth of the time of SHA-256 on
+/// processors without SHA instructions.
 public final class Fingerprints: Sendable {
     /// The maximum number of idle contexts. Reusing one halves the time of a fingerprint, to about 0.8 µs.
     private static let shelfLimit = 64
@@ -25,12 +24,12 @@ public final class Fingerprints: Sendable {
 
     /// A pointer to an OpenSSL object.
     ///
-    /// Safety: the cipher is never changed after it was fetched. A context has one owner, or is in `idle`.
+    /// Safety: the cipher is immutable once fetched. A context has one owner, or is in `idle`.
     private struct Handle: @unchecked Sendable {
         let pointer: OpaquePointer
     }
 
-    /// Makes a random key.
+    /// Generates the key.
     public init() {
         var key = [UInt8](repeating: 0, count: 16)
         guard RAND_priv_bytes(&key, 16) == 1,
@@ -81,7 +80,7 @@ public final class Fingerprints: Sendable {
     }
 }
 
-/// Whether two secrets are equal. The time does not depend on where they differ.
+/// Compares two secrets. The time does not depend on where they differ.
 public func areEqualInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
     left.count == right.count && CRYPTO_memcmp(left, right, left.count) == 0
 }

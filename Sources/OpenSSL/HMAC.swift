@@ -2,7 +2,7 @@
 public enum HMAC {
     private static let blockBytes = 64
 
-    /// The 32 bytes of HMAC-SHA256.
+    /// Returns the 32 bytes of HMAC-SHA256.
     public static func sha256(key: [UInt8], _ message: RawSpan) -> [UInt8] {
         var block = key
         if key.count > blockBytes {

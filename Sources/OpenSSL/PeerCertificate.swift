@@ -1,11 +1,10 @@
 import COpenSSL
 import Wire
 
-/// The fields of a verified client certificate (RFC 5280).
-///
-/// Names with a byte outside of visible ASCII are left out, so that no name can be mistaken for another.
+/// The fields of a verified client certificate (RFC 5280). Names with a byte outside of visible ASCII are omitted, so
+/// that no name can be mistaken for another.
 public struct PeerCertificate: Sendable, Equatable {
-    /// The subject in the format of RFC 2253: `CN=worker,O=Example`. Empty if that is longer than 4095 bytes.
+    /// The subject in the format of RFC 2253, `CN=worker,O=Example`; empty if longer than 4095 bytes.
     public var subject: String
     public var issuer: String
     /// Big-endian.
@@ -13,17 +12,17 @@ public struct PeerCertificate: Sendable, Equatable {
     /// From the subject alternative name.
     public var uris: [String] = []
     public var dnsNames: [String] = []
-    /// Whether a URI was left out.
+    /// Whether a URI was omitted.
     public var hasHiddenURI = false
-    /// Whether the certificate may issue certificates itself.
+    /// Whether the certificate may issue certificates.
     public var isAuthority: Bool
-    /// The SHA-256 of the whole certificate.
+    /// The SHA-256 of the certificate.
     public var fingerprint: [UInt8]
-    /// The end of validity, in seconds since 1970: the earliest of the certificate and the authorities in its chain.
+    /// The end of validity in seconds since 1970: the earliest of the certificate and the authorities in its chain.
     public var notAfter: Int64
 
     /// - Parameter chain: The certificates from this one to the trusted authority.
-    /// - Throws: ``TLSError`` if an end of validity can't be read, or if memory has run out.
+    /// - Throws: ``TLSError`` if an end of validity can't be read, or if memory is exhausted.
     init(_ certificate: OpaquePointer, chain: OpaquePointer?) throws(TLSError) {
         guard let subject = PeerCertificate.text(X509_get_subject_name(certificate)),
             let issuer = PeerCertificate.text(X509_get_issuer_name(certificate)),

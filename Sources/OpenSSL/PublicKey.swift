@@ -10,7 +10,7 @@ public enum SignatureAlgorithm: String, Sendable, CaseIterable {
     case ps256 = "PS256"
     case ps384 = "PS384"
     case ps512 = "PS512"
-    /// ECDSA. Each digest is used only with the curve of the same strength.
+    /// ECDSA. Each digest requires the curve of the same strength.
     case es256 = "ES256"
     case es384 = "ES384"
     case es512 = "ES512"
@@ -33,7 +33,7 @@ public enum SignatureAlgorithm: String, Sendable, CaseIterable {
 
 /// A digest algorithm for signatures, fetched once.
 ///
-/// Safety: an `EVP_MD` is never changed after it was fetched.
+/// Safety: an `EVP_MD` is immutable once fetched.
 private final class MessageDigest: @unchecked Sendable {
     static let sha256 = MessageDigest("SHA2-256")
     static let sha384 = MessageDigest("SHA2-384")
@@ -80,12 +80,12 @@ public final class PublicKey: @unchecked Sendable {
 
     /// The accepted sizes of an RSA modulus, in bits.
     public static let modulusBits = 2048...8192
-    /// The maximum size of an RSA exponent in bytes. A longer one makes each verification slow.
+    /// The maximum size of an RSA exponent in bytes. A longer exponent makes each verification slow.
     private static let exponentBytes = 8
-    /// The maximum number of idle contexts for each algorithm.
+    /// The maximum number of idle contexts per algorithm.
     private static let shelfLimit = 16
 
-    /// The algorithms that the key can verify, the most common one first.
+    /// The algorithms that the key can verify, the most common first.
     public let algorithms: [SignatureAlgorithm]
     private let key: OpaquePointer
     private let curve: Curve?
@@ -101,7 +101,7 @@ public final class PublicKey: @unchecked Sendable {
     private init?(
         _ key: OpaquePointer?, _ algorithms: [SignatureAlgorithm], _ curve: Curve? = nil
     ) {
-        // Clear the thread's error queue, so that later code does not find this failure there.
+        // Clear the thread's error queue, so that later code does not report this failure.
         guard let key else {
             clearErrors()
             return nil
@@ -119,8 +119,8 @@ public final class PublicKey: @unchecked Sendable {
 
     // MARK: Initialization
 
-    /// Creates an RSA key. Both numbers are big-endian.
-    /// - Returns: nil unless the modulus has ``modulusBits`` and the exponent is odd, above 1 and of at most 64 bits.
+    /// Creates an RSA key from big-endian numbers.
+    /// - Returns: nil unless the modulus has ``modulusBits`` and the exponent is odd, above 1 and at most 64 bits long.
     public convenience init?(rsaModulus modulus: [UInt8], exponent: [UInt8]) {
         let modulus = modulus.drop { $0 == 0 }
         let exponent = exponent.drop { $0 == 0 }
@@ -144,7 +144,7 @@ public final class PublicKey: @unchecked Sendable {
     }
 
     /// Creates an Ed25519 key from 32 bytes (RFC 8032, section 5.1.5).
-    /// - Returns: nil if the bytes are no key, or if its order is small: anybody can make signatures for such a key.
+    /// - Returns: nil if the bytes are not a key, or its order is small: anybody can forge signatures for such a key.
     public convenience init?(ed25519 bytes: [UInt8]) {
         guard bytes.count == 32, !PublicKey.isOfSmallOrder(bytes) else { return nil }
         self.init(
@@ -176,13 +176,13 @@ public final class PublicKey: @unchecked Sendable {
 
     // MARK: Verification
 
-    /// Whether `signature` is valid for `message`. False also if the key does not support the algorithm.
+    /// Whether `signature` is valid for `message`. False if the key does not support the algorithm.
     /// - Parameter signature: In the format of a JWS; for ECDSA the two numbers concatenated (RFC 7518, section 3.4).
     public func verifies(
         _ message: RawSpan, _ signature: [UInt8], _ algorithm: SignatureAlgorithm
     ) -> Bool {
         guard algorithms.contains(algorithm) else { return false }
-        // Clear the thread's error queue, so that TLS code does not find this failure there.
+        // Clear the thread's error queue, so that TLS code does not report this failure.
         defer { clearErrors() }
         guard let digest = algorithm.digest else { return verifiesEd25519(message, signature) }
         let encoded: [UInt8]
@@ -244,7 +244,7 @@ public final class PublicKey: @unchecked Sendable {
         if !isKept { EVP_PKEY_CTX_free(context.pointer) }
     }
 
-    /// Encodes two integers in DER, the format of ECDSA signatures in OpenSSL (RFC 3279, section 2.2.3).
+    /// Encodes two integers in DER, OpenSSL's format of ECDSA signatures (RFC 3279, section 2.2.3).
     private static func sequence(_ r: ArraySlice<UInt8>, _ s: ArraySlice<UInt8>) -> [UInt8] {
         var content: [UInt8] = []
         for number in [r, s] {

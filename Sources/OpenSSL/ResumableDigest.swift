@@ -1,8 +1,7 @@
 import COpenSSL
 
-/// A message digest whose state can be saved and restored in another process. A copy is a snapshot.
-///
-/// It uses OpenSSL's older functions, because the state of those behind ``Digest`` can't be read.
+/// A message digest whose state can be saved and restored in another process. A copy is a snapshot. It uses OpenSSL's
+/// low-level functions, because ``Digest``'s state can't be read.
 public struct ResumableDigest: Sendable {
     private enum Context {
         case md5(MD5_CTX)
@@ -11,7 +10,7 @@ public struct ResumableDigest: Sendable {
     }
     private var context: Context
 
-    /// Begins a digest of no bytes.
+    /// Starts a new digest.
     public init(_ algorithm: Digest.Algorithm) {
         switch algorithm {
         case .md5:
@@ -68,10 +67,10 @@ public struct ResumableDigest: Sendable {
     }
 }
 
-/// A saved state has the chaining words, the number of bytes so far (64 bits), and the bytes of the incomplete last
-/// block. Numbers are big-endian.
+/// A saved state consists of the chaining words, the number of bytes so far (64 bits), and the bytes of the incomplete
+/// last block. Numbers are big-endian.
 extension ResumableDigest {
-    /// The state for ``init(_:savedState:)`` on any machine: at most 199 bytes.
+    /// The state for ``init(_:savedState:)`` on any machine, at most 199 bytes.
     public var savedState: [UInt8] {
         switch context {
         case .md5(let state):
@@ -92,7 +91,7 @@ extension ResumableDigest {
         }
     }
 
-    /// Restores a saved state; nil if it is not one of this algorithm.
+    /// Restores a saved state; nil if it does not fit the algorithm.
     public init?(_ algorithm: Digest.Algorithm, savedState: some Collection<UInt8>) {
         self.init(algorithm)
         let saved = Array(savedState)

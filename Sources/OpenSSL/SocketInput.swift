@@ -6,11 +6,11 @@ struct SocketInput {
     private let descriptor: Int32
     /// Whether the socket may have bytes.
     private(set) var isReadable: Bool
-    /// The peer sends nothing more after what has arrived. Never forgotten, because it is reported only once.
+    /// Whether the peer has stopped sending. Kept, because it is reported only once.
     private var hasHangup = false
-    /// Whether everything up to the peer's end was received.
+    /// Whether everything up to the end of the stream was received.
     private(set) var hasEnded = false
-    /// The error of the socket; 0 if there is none.
+    /// The error of the socket; 0 for none.
     private(set) var error: Int32 = 0
 
     init(_ descriptor: Int32, isReadable: Bool) {
@@ -18,17 +18,16 @@ struct SocketInput {
         self.isReadable = isReadable
     }
 
-    /// The loop has reported the socket.
+    /// Handles a report of the loop.
     mutating func isReady(hangup: Bool) {
         isReadable = true
         if hangup { hasHangup = true }
     }
 
-    /// Receives nothing more.
+    /// Stops receiving.
     mutating func fail(_ code: Int32) { error = code }
 
-    /// Receives into a buffer.
-    /// - Returns: As `recv(2)`; nil if there is nothing yet.
+    /// Receives into a buffer. Returns like `recv(2)`; nil if nothing has arrived yet.
     mutating func receive(_ buffer: UnsafeMutableRawPointer, _ size: Int) -> Int? {
         while isReadable && error == 0 {
             let count = recv(descriptor, buffer, size, 0)

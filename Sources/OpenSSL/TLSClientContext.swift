@@ -8,10 +8,10 @@ public struct TLSClientSettings: Sendable, Equatable {
     public var host: String
     /// A PEM file with the trusted certificates; nil for the system's.
     public var authorities: String?
-    /// A PEM file with one revocation list for every authority of a chain. If a list is missing or expired, the server
-    /// is rejected. nil: revocation is not checked.
+    /// A PEM file with one revocation list for every authority of a chain. A missing or expired list causes the server
+    /// to be rejected. nil: revocation is not checked.
     public var revocations: String?
-    /// A PEM file with the client's certificate chain; nil if it has none.
+    /// A PEM file with the client's certificate chain; nil for none.
     public var certificate: String?
     /// A PEM file with the key of that certificate.
     public var key: String?
@@ -28,28 +28,26 @@ public struct TLSClientSettings: Sendable, Equatable {
     }
 }
 
-/// The client side of TLS with one server: 1.2 and 1.3, verification of the server, and the sessions that can be resumed.
+/// The client side of TLS with one server: 1.2 and 1.3, verification of the server, and resumable sessions.
 ///
-/// The server's chain must lead to a trusted certificate, and the server's certificate must be valid now and have the
-/// host as a subject alternative name (RFC 9525). The common name is not used, nor are wildcards within a label.
+/// The server's chain must lead to a trusted certificate, and its certificate must be valid now and have the host as a
+/// subject alternative name (RFC 9525). The common name and wildcards within a label are not accepted.
 ///
-/// Safety: an `SSL_CTX` is not changed after `init`, and OpenSSL counts references to it atomically. The sessions have a
-/// lock.
+/// Safety: an `SSL_CTX` is not changed after `init` and has an atomic reference count. The sessions have a lock.
 public final class TLSClientContext: @unchecked Sendable {
     let pointer: OpaquePointer
     /// The host without a final dot, as in certificates and SNI.
     let host: String
     /// Whether the host is an address, which is not sent as SNI (RFC 6066, section 3).
     let isAddress: Bool
-    /// Sessions for further connections, the newest last, encoded: OpenSSL changes a session when its connection ends.
+    /// Sessions to resume, newest last. Encoded, because OpenSSL changes a session when its connection ends.
     private let sessions = CryptoLock<[[UInt8]]>([])
-    /// The maximum number of sessions that are kept.
     private static let maximumSessions = 16
-    /// The maximum size of an encoded session, with the server's certificate.
+    /// The maximum size of an encoded session, including the server's certificate.
     private static let maximumSessionBytes = 16 * 1024
 
     /// Reads the files.
-    /// - Throws: ``TLSError`` with the file that can't be read or used.
+    /// - Throws: ``TLSError`` naming the file that can't be read or used.
     public init(_ settings: TLSClientSettings) throws(TLSError) {
         host = settings.host.hasSuffix(".") ? String(settings.host.dropLast()) : settings.host
         let address = a2i_IPADDRESS(host)
@@ -97,15 +95,15 @@ public final class TLSClientContext: @unchecked Sendable {
         if let file = settings.revocations {
             try checkRevocation(by: file, in: pointer)
         } else {
-            // Any trusted certificate ends a chain, so a file may have an intermediate authority alone. Where revocation
-            // is checked, a chain must end with a root, as nobody else can have revoked it.
+            // Any trusted certificate ends a chain, so a file may contain only an intermediate authority. With
+            // revocation, a chain must end with a root: nobody else could have revoked the intermediate.
             X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
         }
         SSL_CTX_set_verify(pointer, SSL_VERIFY_PEER, nil)
     }
 
-    /// Trusts the system's authorities. In a directory whose links have the hashes of names, OpenSSL finds the one that
-    /// it needs; the file with all of them would take 50 ms and a megabyte, and is used only without such links.
+    /// Trusts the system's authorities. In a directory with hashed links, OpenSSL finds the authority it needs; reading
+    /// the file of all authorities takes 50 ms and a megabyte, so it is used only without such links.
     private func trustSystem() {
         SSL_CTX_set_default_verify_dir(pointer)
         if getenv("SSL_CERT_FILE") != nil || !TLSClientContext.hasHashedLinks() {
@@ -138,7 +136,7 @@ public final class TLSClientContext: @unchecked Sendable {
 
     // MARK: Sessions
 
-    /// A connection holds its context, so the callback always finds it.
+    /// A connection retains its context, so the callback always finds it.
     private func keepSessions() {
         _ = sluice_SSL_CTX_keep_client_sessions(pointer)
         SSL_CTX_set_ex_data(pointer, 0, Unmanaged.passUnretained(self).toOpaque())
@@ -146,7 +144,7 @@ public final class TLSClientContext: @unchecked Sendable {
             if let session, let owner = SSL_CTX_get_ex_data(SSL_get_SSL_CTX(connection), 0) {
                 Unmanaged<TLSClientContext>.fromOpaque(owner).takeUnretainedValue().keep(session)
             }
-            // The callback keeps no reference.
+            // The callback retains no reference.
             return 0
         }
     }
@@ -164,8 +162,8 @@ public final class TLSClientContext: @unchecked Sendable {
         }
     }
 
-    /// A session to resume, which the caller releases. One of TLS 1.3 is returned once, so that connections can't be
-    /// linked (RFC 8446, appendix C.4). The server is not verified again, so a session ends with its certificate.
+    /// A session to resume, which the caller releases. A TLS 1.3 session is used once, so that connections can't be
+    /// linked (RFC 8446, appendix C.4). The server is not verified again, so a session expires with its certificate.
     func session() -> OpaquePointer? {
         while let encoded = sessions.withLock({ $0.popLast() }) {
             let session = encoded.withUnsafeBufferPointer { bytes in

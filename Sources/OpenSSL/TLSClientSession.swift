@@ -3,9 +3,9 @@ import Glibc
 
 /// The client side of TLS on a non-blocking socket, whose readiness the caller reports. Confined to one loop.
 ///
-/// Reads go from the socket directly into OpenSSL's buffer. A record that the socket does not accept completely is kept
-/// here, so OpenSSL never waits for the socket to become writable, and bytes that were accepted are never offered
-/// again. While a record is kept, ``canWrite`` is false.
+/// Reads go from the socket directly into OpenSSL's buffer. If the socket does not accept a whole record, the rest is
+/// buffered here, so OpenSSL never waits for the socket and accepted bytes are never offered again. While a record is
+/// buffered, ``canWrite`` is false.
 public final class TLSClientSession {
     /// The result of a read.
     public enum Received: Equatable, Sendable {
@@ -18,7 +18,7 @@ public final class TLSClientSession {
     }
     /// The maximum size of a record's content in bytes (RFC 8446, section 5.1).
     public static let recordBytes = 16 * 1024
-    /// The maximum number of bytes that are kept for the socket: a record, and responses to what the server sends.
+    /// The maximum number of bytes buffered for the socket: a record, and responses to the server's messages.
     private static let maximumUnsent = 64 * 1024
     /// The maximum number of bytes without content that a server may send in a row, such as tickets and key updates.
     private static let maximumOverhead = 256 * 1024
@@ -36,17 +36,16 @@ public final class TLSClientSession {
     /// Whether OpenSSL must read before it can write.
     private var writeNeedsRead = false
     private var unsent: [UInt8] = []
-    /// The error of sending; 0 if there is none.
+    /// The error of sending; 0 for none.
     private var writeError: Int32 = 0
     /// The number of bytes received since the last content.
     private var overhead = 0
-    /// How the session ended, once it is known.
+    /// How the session ended; nil while it is open.
     private var end: Result<Received, TLSError>?
 
-    /// Begins a session on a connected socket. The caller keeps ownership of the socket, which must be
-    /// open until the session is released.
+    /// Begins a session on a connected socket, which the caller owns and keeps open until the session is released.
     /// - Parameter offersHTTP2: Whether ALPN offers `h2` before `http/1.1` (RFC 7301).
-    /// - Throws: ``TLSError`` if memory has run out.
+    /// - Throws: ``TLSError`` if memory is exhausted.
     public init(_ context: TLSClientContext, descriptor: Int32, offersHTTP2: Bool = false)
         throws(TLSError)
     {
@@ -92,8 +91,7 @@ public final class TLSClientSession {
         }
     }
 
-    /// Receives into OpenSSL's buffer.
-    /// - Returns: As `recv(2)`; nil if there is nothing yet.
+    /// Receives into OpenSSL's buffer. Returns like `recv(2)`; nil if nothing has arrived yet.
     fileprivate func receive(_ buffer: UnsafeMutableRawPointer, _ size: Int) -> Int? {
         if overhead >= TLSClientSession.maximumOverhead { input.fail(EPROTO) }
         let count = input.receive(buffer, size)
@@ -101,11 +99,10 @@ public final class TLSClientSession {
         return count
     }
 
-    /// Sends a record, and keeps what the socket does not accept.
-    /// - Returns: Whether the record was sent or kept.
+    /// Sends a record and buffers what the socket does not accept. Returns false if the buffer is full.
     fileprivate func send(_ bytes: UnsafeRawBufferPointer) -> Bool {
         let sent = unsent.isEmpty ? transmit(bytes) : 0
-        // Nothing arrives any more. Reading shows why, after what the server may have sent before.
+        // Nothing can be sent any more. Reading reports why, after any bytes the server sent earlier.
         if writeError != 0 || sent == bytes.count { return true }
         guard unsent.count + bytes.count - sent <= TLSClientSession.maximumUnsent else {
             return false
@@ -140,14 +137,14 @@ public final class TLSClientSession {
         }
     }
 
-    /// The number of bytes that are kept for the socket.
+    /// The number of bytes buffered for the socket.
     public var unsentCount: Int { unsent.count }
 
     // MARK: The session
 
     /// Continues the handshake.
-    /// - Returns: Whether it is complete. If not, call again when the socket is ready.
-    /// - Throws: ``TLSError`` with the reason for the operator.
+    /// - Returns: Whether it is complete; if not, call again when the socket is ready.
+    /// - Throws: ``TLSError`` with a reason for the operator.
     public func handshake() throws(TLSError) -> Bool {
         clearErrors()
         let result = SSL_do_handshake(pointer)
@@ -163,14 +160,14 @@ public final class TLSClientSession {
         throw handshakeFailure()
     }
 
-    /// Whether the server chose what was offered, or has no ALPN, which means HTTP/1.1.
+    /// Whether the server chose an offered protocol, or none, which means HTTP/1.1.
     private var hasRightProtocol: Bool {
         let chosen = chosenProtocol
         return chosen.isEmpty || chosen.elementsEqual("http/1.1".utf8)
             || offersHTTP2 && isHTTP2
     }
 
-    /// Whether the server chose HTTP/2. Known after the handshake.
+    /// Whether the server chose HTTP/2. Valid after the handshake.
     public var isHTTP2: Bool { chosenProtocol.elementsEqual("h2".utf8) }
 
     private var chosenProtocol: UnsafeBufferPointer<UInt8> {
@@ -180,7 +177,7 @@ public final class TLSClientSession {
         return UnsafeBufferPointer(start: name, count: Int(length))
     }
 
-    /// Whether the server's certificate was not accepted.
+    /// Whether the server's certificate was rejected.
     public var isUntrusted: Bool { SSL_get_verify_result(pointer) != Int(X509_V_OK) }
 
     private func handshakeFailure() -> TLSError {
@@ -205,7 +202,7 @@ public final class TLSClientSession {
         return failure("TLS handshake")
     }
 
-    /// Why OpenSSL could not continue.
+    /// The error for a call that OpenSSL could not complete.
     private func failure(_ what: String) -> TLSError {
         if input.hasEnded { return TLSError(exactly: "\(what): there was no close_notify") }
         let code = input.error != 0 ? input.error : writeError
@@ -213,9 +210,9 @@ public final class TLSClientSession {
         return TLSError(exactly: "\(what): \(String(cString: strerror(code)))")
     }
 
-    /// Decrypts into the start of `buffer`, as much as is there.
-    /// - Throws: ``TLSError`` if the session failed. An end without close_notify is a failure, because anybody could
-    ///   have cut the connection (RFC 8446, section 6.1).
+    /// Decrypts available bytes into the start of `buffer`.
+    /// - Throws: ``TLSError`` if the session failed. An end without close_notify is a failure, because an attacker
+    ///   could have cut the connection (RFC 8446, section 6.1).
     public func read(into buffer: UnsafeMutableRawBufferPointer) throws(TLSError) -> Received {
         guard let start = buffer.baseAddress else { return .wait }
         var count = 0
@@ -234,7 +231,7 @@ public final class TLSClientSession {
         return try end?.get() ?? .wait
     }
 
-    /// A read has returned no content.
+    /// Handles a read that returned no content.
     private func stopped(_ result: Int32) {
         switch SSL_get_error(pointer, result) {
         case SSL_ERROR_WANT_READ: canRead = false
@@ -243,11 +240,11 @@ public final class TLSClientSession {
         }
     }
 
-    /// Whether content that was received has not been read. Not counted are records that are not decrypted yet.
+    /// Whether decrypted content has not been read. Records that are not decrypted yet do not count.
     public var hasContent: Bool { SSL_pending(pointer) > 0 }
 
-    /// Processes messages of TLS, such as tickets. Asks the kernel, whatever it has reported.
-    /// - Returns: Whether there is no content to read, and the server has not closed the session or the connection.
+    /// Processes messages of TLS, such as tickets. Asks the kernel, whatever the loop has reported.
+    /// - Returns: Whether there is no content to read, and neither the session nor the connection is closed.
     public func isQuiet() -> Bool {
         guard end == nil else { return false }
         input.isReady(hangup: false)
@@ -294,7 +291,7 @@ public final class TLSClientSession {
 }
 
 /// The method of a BIO that reads from and writes to the socket of its ``TLSClientSession``. OpenSSL's own would raise
-/// SIGPIPE, read when the kernel has nothing, and make OpenSSL wait for the socket.
+/// SIGPIPE, read an empty socket, and make OpenSSL wait for the socket.
 ///
 /// Safety: the method table is made once and never changed.
 nonisolated(unsafe) private let socketMethod: OpaquePointer? = {

@@ -19,7 +19,7 @@ public struct TLSError: Error, Equatable, CustomStringConvertible {
         description = reasons.isEmpty ? what : "\(what): \(reasons.joined(separator: "; "))"
     }
 
-    /// An error whose reason is known. OpenSSL's queue is cleared.
+    /// An error with a known reason; clears OpenSSL's queue.
     init(exactly description: String) {
         clearErrors()
         self.description = description
@@ -32,8 +32,8 @@ public struct ClientVerification: Sendable, Equatable {
     public var authorities: String
     /// Whether a client without a certificate is rejected. An invalid certificate is always rejected.
     public var isRequired: Bool
-    /// A PEM file with one revocation list for every authority of a chain. If a list is missing or expired, the
-    /// certificates that it would cover are rejected. nil: nothing is revoked.
+    /// A PEM file with one revocation list for every authority of a chain. A missing or expired list causes the
+    /// certificates it covers to be rejected. nil: revocation is not checked.
     public var revocations: String?
 
     public init(authorities: String, isRequired: Bool, revocations: String? = nil) {
@@ -49,8 +49,8 @@ public struct ClientVerification: Sendable, Equatable {
 public final class TLSContext: @unchecked Sendable {
     let pointer: OpaquePointer
 
-    /// Reads a PEM certificate chain, its key, and the files for the verification of client certificates.
-    /// - Throws: ``TLSError`` with the file that can't be read or used.
+    /// Reads a PEM certificate chain, its key, and the files for verifying client certificates.
+    /// - Throws: ``TLSError`` naming the file that can't be read or used.
     public convenience init(
         certificateFile: String, keyFile: String, clients: ClientVerification? = nil
     ) throws(TLSError) {
@@ -81,7 +81,7 @@ public final class TLSContext: @unchecked Sendable {
         SSL_CTX_set_options(pointer, sluice_SSL_OP_NO_TICKET())
     }
 
-    /// Makes a key and a certificate for `localhost` for tests, valid for 30 days and kept in memory only.
+    /// Creates a key and a certificate for `localhost` for tests, valid for 30 days and kept in memory only.
     /// - Throws: ``TLSError`` if OpenSSL fails.
     public static func selfSigned(clients: ClientVerification? = nil) throws(TLSError) -> TLSContext {
         let context = try TLSContext()
@@ -126,14 +126,14 @@ public final class TLSContext: @unchecked Sendable {
         preferAES128(in: pointer)
         _ = sluice_SSL_CTX_set_session_cache_off(pointer)
         SSL_CTX_set_num_tickets(pointer, 1)
-        // The size of two records of 16 KiB with their overhead. This halves the reads for a body.
+        // Two records of 16 KiB with their overhead, which halves the reads for a body.
         SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
         // A key with a passphrase is rejected: there is no prompt for it.
         SSL_CTX_set_default_passwd_cb(pointer) { _, _, _, _ in 0 }
         SSL_CTX_set_alpn_select_cb(pointer, selectProtocol, nil)
     }
 
-    /// The first and the last second in which the own certificate is valid, since 1970; nil if they can't be read.
+    /// The first and last second of the certificate's validity, since 1970; nil if they can't be read.
     public var validity: (begin: Int64, end: Int64)? {
         guard let certificate = SSL_CTX_get0_certificate(pointer),
             let begin = PeerCertificate.seconds(X509_get0_notBefore(certificate)),
@@ -145,13 +145,13 @@ public final class TLSContext: @unchecked Sendable {
     deinit { SSL_CTX_free(pointer) }
 }
 
-/// Prefers AES-128-GCM among the ciphers of TLS 1.3 that OpenSSL's configuration allows, and changes nothing else. OpenSSL
-/// prefers AES-256-GCM, which takes 14 rounds where this takes 10.
+/// Prefers AES-128-GCM among the TLS 1.3 ciphers that OpenSSL's configuration allows, without other changes. OpenSSL
+/// prefers AES-256-GCM, which takes 14 rounds instead of 10.
 func preferAES128(in context: OpaquePointer) {
     let preferred = "TLS_AES_128_GCM_SHA256"
     var names: [String] = []
     while let cipher = sluice_cipher(context, Int32(names.count)),
-        // The ciphers of TLS 1.3 come first.
+        // The TLS 1.3 ciphers come first.
         SSL_CIPHER_get_protocol_id(cipher) >> 8 == 0x13, let name = SSL_CIPHER_get_name(cipher)
     { names.append(String(cString: name)) }
     guard let index = names.firstIndex(where: { $0 == preferred }) else { return }
@@ -159,8 +159,8 @@ func preferAES128(in context: OpaquePointer) {
     SSL_CTX_set_ciphersuites(context, names.joined(separator: ":"))
 }
 
-/// Reads a PEM file with revocation lists. From then on `context` accepts a chain only if the list of each of its
-/// authorities is there, is current, and does not have the certificate (RFC 5280, section 6.3).
+/// Reads a PEM file with revocation lists. `context` then accepts a chain only if there is a current list for each of
+/// its authorities, and none contains the certificate (RFC 5280, section 6.3).
 func checkRevocation(by file: String, in context: OpaquePointer) throws(TLSError) {
     let store = SSL_CTX_get_cert_store(context)
     guard let lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file()),
@@ -194,7 +194,7 @@ private func selectProtocol(
     return SSL_TLSEXT_ERR_ALERT_FATAL
 }
 
-/// The context for new connections. It is replaced as a whole when certificates change.
+/// The context for new connections, which is replaced when certificates change.
 public final class TLSCredentials: Sendable {
     private let context: CryptoLock<TLSContext>
     private let replacements = Atomic<Int>(0)

@@ -2,7 +2,7 @@ import COpenSSL
 import COpenSSLSetup
 import Synchronization
 
-/// The library that computes TLS.
+/// The library that implements TLS.
 public enum TLSLibrary {
     private static let isUsed = Atomic<Bool>(false)
 

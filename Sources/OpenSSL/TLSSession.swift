@@ -1,7 +1,6 @@
 import COpenSSL
 
-/// The output buffer that all sessions of one loop share. It is drained after each call, so an idle session needs no
-/// buffer of its own. Confined to one loop.
+/// The output of a loop's sessions, drained after each call, so idle sessions need no buffer. Confined to one loop.
 public final class TLSOutput {
     fileprivate let bio: OpaquePointer
     private var bytes: [UInt8] = []
@@ -13,7 +12,7 @@ public final class TLSOutput {
         BIO_set_data(bio, Unmanaged.passUnretained(self).toOpaque())
     }
 
-    /// Sessions that still exist keep the BIO, so its pointer to this object must be cleared.
+    /// Remaining sessions retain the BIO, so its pointer to this object must be cleared.
     deinit {
         BIO_set_data(bio, nil)
         BIO_free(bio)
@@ -26,11 +25,11 @@ public final class TLSOutput {
         bytes.removeAll(keepingCapacity: bytes.capacity <= TLSOutput.kept)
     }
 
-    /// The maximum capacity that is kept: a caller's batch of 120 KiB, in an array that grows by doubling.
+    /// The maximum capacity that is kept: a batch of 120 KiB, in an array that grows by doubling.
     private static let kept = 256 * 1024
 
     /// The maximum number of bytes from one call, above any handshake flight or data buffer. It ends sessions whose
-    /// peer makes them respond again and again within one read.
+    /// peer provokes responses endlessly within one read.
     private static let maximum = 1 << 20
 
     fileprivate func append(_ more: UnsafeRawBufferPointer) -> Bool {
@@ -40,8 +39,7 @@ public final class TLSOutput {
     }
 }
 
-/// The method of a BIO that appends to its ``TLSOutput``. OpenSSL's memory BIO is not used, because it overwrites its
-/// whole buffer at each reset.
+/// The method of a BIO that appends to its ``TLSOutput``. Resetting a memory BIO would overwrite its whole buffer.
 ///
 /// Safety: the method table is made once and never changed.
 nonisolated(unsafe) private let outputMethod: OpaquePointer? = {
@@ -56,8 +54,8 @@ nonisolated(unsafe) private let outputMethod: OpaquePointer? = {
     return method
 }()
 
-/// The method of a BIO that reads from the socket of its ``TLSSession``. OpenSSL's own reads once more when the kernel has
-/// nothing: a third of the reads of an upload.
+/// The method of a BIO that reads from the socket of its ``TLSSession``. OpenSSL's own also reads when the socket is
+/// empty: a third of the reads of an upload.
 ///
 /// Safety: the method table is made once and never changed.
 nonisolated(unsafe) private let inputMethod: OpaquePointer? = {
@@ -95,8 +93,8 @@ public final class TLSSession {
     private let pointer: OpaquePointer
     private var input: SocketInput
 
-    /// Begins a session on a connected, non-blocking socket. The caller keeps ownership of the socket.
-    /// - Throws: ``TLSError`` if memory has run out.
+    /// Begins a session on a connected, non-blocking socket, which the caller owns.
+    /// - Throws: ``TLSError`` if memory is exhausted.
     public init(_ context: TLSContext, descriptor: Int32, output: TLSOutput) throws(TLSError) {
         guard let new = SSL_new(context.pointer) else { throw TLSError("SSL_new") }
         pointer = new
@@ -112,13 +110,12 @@ public final class TLSSession {
 
     deinit { SSL_free(pointer) }
 
-    /// The loop has reported that the socket is readable, or that the peer sends nothing more.
+    /// Handles the loop's report that the socket is readable, or that the peer has stopped sending.
     public func socketIsReadable(hangup: Bool) { input.isReady(hangup: hangup) }
 
     /// Whether ``read(into:)`` may return something.
     public var canRead: Bool { input.isReadable || SSL_has_pending(pointer) == 1 }
 
-    /// Whether everything up to the end of the socket's stream was received.
     fileprivate var hasEnded: Bool { input.hasEnded }
 
     fileprivate func receive(_ buffer: UnsafeMutableRawPointer, _ size: Int) -> Int? {
@@ -150,8 +147,8 @@ public final class TLSSession {
         return try PeerCertificate(certificate, chain: SSL_get0_verified_chain(pointer))
     }
 
-    /// Whether `context` accepts the certificate that the client sent when another context was current. The certificate
-    /// is verified as in a new connection: with the current authorities, revocation lists and time.
+    /// Whether `context` accepts the certificate that the client sent under an earlier context. It is verified as in a
+    /// new connection: with the current authorities, revocation lists and time.
     public func isPeerAccepted(by context: TLSContext) -> Bool {
         guard let certificate = SSL_get0_peer_certificate(pointer),
             let verification = X509_STORE_CTX_new()
@@ -170,7 +167,7 @@ public final class TLSSession {
         return X509_verify_cert(verification) == 1
     }
 
-    /// Why the client's certificate made the last handshake fail; nil if the failure has another cause.
+    /// Why the client's certificate made the handshake fail; nil if the failure has another cause.
     public var peerRejection: String? {
         let result = SSL_get_verify_result(pointer)
         if result != Int(X509_V_OK) {

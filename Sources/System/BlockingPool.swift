@@ -1,23 +1,22 @@
 import CLinux
 import Glibc
 
-/// A few threads for work that may block on a disk, so that no loop ever does.
+/// A few threads for work that may block on a disk, which must not run on a loop.
 public final class BlockingPool: Sendable {
     private let queue = JobQueue()
     private let threads: Lock<[pthread_t]>
 
     /// Starts `threads` threads (at least one).
     public init(threads count: Int) {
-        // The threads hold the queue and not the pool: a job may release the pool.
+        // The threads hold the queue, not the pool: a job may release the pool.
         threads = Lock((0..<max(1, count)).map { [queue] _ in startThread { queue.work() } })
     }
 
     deinit { shutdown() }
 
-    /// Ends the threads after all submitted jobs have run, and waits for it. Nothing may be submitted afterwards.
-    ///
-    /// If a job releases the last reference, this runs on a thread of the pool and does not wait for that thread, which
-    /// then runs the remaining jobs after the current one.
+    /// Runs all submitted jobs, then ends the threads and waits for them. Nothing may be submitted afterwards. If a job
+    /// releases the last reference, this runs on a pool thread and does not wait for that thread, which runs the
+    /// remaining jobs after the current one.
     public func shutdown() {
         queue.close()
         let ending = threads.withLock { threads in
@@ -44,7 +43,7 @@ public final class BlockingPool: Sendable {
         let outcome: Swift.Result<Result, Failure> = await withCheckedContinuation { waiter in
             submit {
                 let outcome = Swift.Result { () throws(Failure) in try body() }
-                // Through the loop, if there is one: its lock orders the job's writes before what follows.
+                // The loop's lock orders the job's writes before the continuation.
                 if let loop {
                     loop.execute { waiter.resume(returning: outcome) }
                 } else {
@@ -58,11 +57,11 @@ public final class BlockingPool: Sendable {
 
 /// Jobs in the order of their submission, for the threads of one pool.
 ///
-/// Safety: the jobs and the flags are touched only with `mutex` held.
+/// Safety: the jobs and flags are accessed only with `mutex` held.
 private final class JobQueue: @unchecked Sendable {
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
-    /// nil for a job that was taken: its captures must be released when it ends, and without `mutex` held.
+    /// nil once a job is taken: its captures must be released when it ends, and without `mutex` held.
     private var jobs: [(@Sendable () -> Void)?] = []
     private var head = 0
     private var idle = 0
@@ -122,7 +121,7 @@ private final class JobQueue: @unchecked Sendable {
     }
 }
 
-/// Starts a thread with all signals blocked. Its stack is as large as a main thread's, 8 MiB, for deep recursion.
+/// Starts a thread with all signals blocked and, for deep recursion, a main thread's stack size of 8 MiB.
 public func startThread(_ body: @escaping @Sendable () -> Void) -> pthread_t {
     final class Box {
         let body: @Sendable () -> Void

@@ -1,6 +1,6 @@
 import Glibc
 
-/// The system's clock. It can be set and so go back; use ``EventLoop/monotonicNow()`` for durations.
+/// The system's clock, which can be set back; use ``EventLoop/monotonicNow()`` for durations.
 public enum SystemClock {
     /// The time since 1970.
     public static func time() -> timespec {

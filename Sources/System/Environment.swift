@@ -3,7 +3,7 @@ import Wire
 
 /// The environment of this process.
 public enum Environment {
-    /// All variables. If a name occurs twice, the last one is used.
+    /// All variables; the last one of a repeated name.
     public static func variables() -> [BytewiseString: String] {
         var variables: [BytewiseString: String] = [:]
         var entry = environ

@@ -10,9 +10,9 @@ public struct Readiness: OptionSet, Sendable {
     public static let readable = Readiness(rawValue: 1)
     /// The send buffer can accept bytes again.
     public static let writable = Readiness(rawValue: 2)
-    /// The peer closed, or the descriptor failed. A read shows which.
+    /// The peer closed, or the descriptor failed; a read shows which.
     public static let hangup = Readiness(rawValue: 4)
-    /// Nothing can be sent any more: both directions have ended, or the descriptor failed.
+    /// Nothing can be sent: both directions have ended, or the descriptor failed.
     public static let broken = Readiness(rawValue: 8)
 }
 
@@ -24,7 +24,7 @@ public protocol EventHandler: AnyObject {
     func settle()
 }
 
-/// Identifies a registered descriptor. Its number is not sufficient, because it could already belong to a newer one.
+/// Identifies a registered descriptor. Its number alone may already belong to a newer one.
 public struct Registration: Sendable, Equatable {
     let descriptor: Int32
     let generation: UInt32
@@ -33,20 +33,17 @@ public struct Registration: Sendable, Equatable {
     public static let none = Registration(descriptor: 0, generation: .max)
 }
 
-/// An event loop: one thread that waits on epoll and runs the handlers that became ready.
-///
-/// Responsibilities: descriptor readiness, timers, wake-up from other threads, and being the executor of the
-/// tasks pinned to it. One turn runs, in this order:
+/// An event loop: one thread that waits on epoll and runs the handlers that became ready. It also runs timers, work
+/// from other threads, and the tasks pinned to it. A turn runs, in this order:
 /// 1. events, and work from other threads;
 /// 2. ``settle()``: ready tasks and dirty handlers, until none is left or the turn has lasted for ``turnBudget``;
 /// 3. timers, and ``settle()`` again;
-/// 4. tasks that called ``yield()`` and handlers that were postponed, in turn, for a part of ``turnBudget``.
+/// 4. tasks that called ``yield()`` and postponed handlers, in order, for a part of ``turnBudget``.
 ///
-/// Timers wait after a pause of the thread until handlers have read what arrived meanwhile.
+/// After a pause of the thread, timers wait until handlers have read the bytes that arrived meanwhile. Only
+/// ``execute(_:)``, ``enqueue(_:)`` and ``stop()`` may be called on other threads, which debug builds check.
 ///
-/// Only ``execute(_:)``, ``enqueue(_:)`` and ``stop()`` may be called on other threads. Debug builds check it.
-///
-/// Safety: only the loop's thread touches mutable state, except `inbox`, which has a lock, and the atomics.
+/// Safety: only the loop's thread accesses mutable state, except `inbox`, which has a lock, and the atomics.
 public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private struct Slot {
         var generation: UInt32 = 0
@@ -78,10 +75,10 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private var runningJobs: [UnownedJob] = []
     private var settling: [any EventHandler] = []
     private var postponed: [Continuation] = []
-    /// Until when timers wait if there is other work: set by a turn that begins long after the one before and finds a timer
-    /// due. Without one the loop may have had nothing to do.
+    /// Until this time timers yield to other work. Set by a turn that begins long after the previous one and finds a
+    /// timer due; without a due timer the loop may only have been idle.
     private var timersWait: UInt64 = 0
-    /// Nanoseconds between turns that are a pause, and for which timers wait at most after one.
+    /// In nanoseconds: the minimum time between turns that counts as a pause, and how long timers then wait at most.
     private static let pause: UInt64 = 1_000_000_000
     /// For bytes that are read ahead of their reader: at most 16 buffers of 232 KiB, 3.6 MiB.
     public let readAhead = BufferPool(size: 232 * 1024, maximum: 16)
@@ -108,7 +105,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         close(wakeDescriptor)
     }
 
-    /// Monotonic nanoseconds, read from the kernel now.
+    /// Monotonic nanoseconds, read from the kernel.
     public static func monotonicNow() -> UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_MONOTONIC, &time)
@@ -118,12 +115,11 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Whether the caller runs on this loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == UInt(pthread_self()) }
 
-    /// Stops the program if the caller is not on the loop's thread, in release builds too.
+    /// Traps if the caller is not on the loop's thread, in release builds too.
     public func preconditionCurrent() { precondition(isCurrent, "not on the loop's thread") }
 
-    /// Stops a debug build if another thread runs the loop. Every function that changes state confined to a loop begins
-    /// with this call, which does nothing in release builds. While no thread runs the loop, as before ``run()``, its
-    /// owner may use it.
+    /// Traps in debug builds if another thread runs the loop. Every function that changes state confined to a loop
+    /// begins with this call. While no thread runs the loop, for example before ``run()``, its owner may use it.
     @inlinable
     public func assertCurrent() { assert(isCurrent || !isRunning, "not on the loop's thread") }
 
@@ -167,7 +163,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             }
             resumePostponed()
         }
-        // They may hold the loop.
+        // These may hold the loop.
         dirty = []
         postponed = []
         thread.store(0, ordering: .relaxed)
@@ -188,7 +184,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         }
     }
 
-    /// Whether the next turn has something to do, whatever epoll reports.
+    /// Whether the next turn has work, whatever epoll reports.
     private var hasWork: Bool { !readyJobs.isEmpty || !dirty.isEmpty || !postponed.isEmpty }
 
     private func waitMilliseconds() -> Int32 {
@@ -231,7 +227,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         for work in taken.work { work() }
     }
 
-    /// Runs ready tasks, then dirty handlers, until both are empty, for a bounded number of rounds and a bounded time.
+    /// Runs ready tasks and dirty handlers until none is left, for a bounded number of rounds and a bounded time.
     private func settle() {
         var rounds = 0
         while rounds < 32 && !(readyJobs.isEmpty && dirty.isEmpty) && (rounds == 0 || !isTurnSpent) {
@@ -249,7 +245,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         }
     }
 
-    /// Resumes a task that waits on this loop, and runs it at once until it waits again or ends.
+    /// Resumes a task that waits on this loop, and runs it until it waits again or ends.
     public func resumeNow(_ waiter: UnsafeContinuation<Void, Never>) {
         assertCurrent()
         let count = readyJobs.count
@@ -265,13 +261,13 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         EventLoop.monotonicNow() &- sliceStart >= (isResuming ? turnBudget / 4 : turnBudget)
     }
 
-    /// Suspends the calling task until a later turn, behind events, timers and tasks that yielded before it.
+    /// Suspends the calling task until a later turn, after events, timers and tasks that yielded earlier.
     public func yield() async {
         preconditionCurrent()
         await suspend { postponed.append(.task($0)) }
     }
 
-    /// Lets the loop do other work if its turn is spent. Does nothing if the task is on no loop.
+    /// Yields if the turn is spent; does nothing if the task is not on a loop.
     public static func giveWay() async {
         if let loop = EventLoop.current, loop.isTurnSpent { await loop.yield() }
     }
@@ -298,9 +294,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         postponed.insert(contentsOf: waiting[resumed...], at: 0)
     }
 
-    /// Calls `handler.settle()` in a later turn, after its events and tasks and behind the handlers that were postponed
-    /// before. For a handler that has done its part of a turn and has more to do. A handler must not be postponed twice,
-    /// nor marked as well.
+    /// Calls `handler.settle()` in a later turn, after its events and tasks and handlers postponed earlier: for a
+    /// handler that has used its share of a turn. A handler must not be postponed twice, nor also marked dirty.
     public func postpone(_ handler: any EventHandler) {
         assertCurrent()
         postponed.append(.handler(handler))
@@ -350,14 +345,14 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     /// Watches a descriptor, level-triggered: readiness is reported in every turn in which it holds. For code that does
     /// not read or write until the kernel has no more.
-    /// - Throws: ``SystemError`` if epoll refuses the descriptor.
+    /// - Throws: ``SystemError`` if epoll rejects the descriptor.
     public func registerLevel(
         _ descriptor: Int32, _ handler: any EventHandler, for interest: Readiness
     ) throws(SystemError) -> Registration {
         try register(descriptor, handler, events: EventLoop.level(interest))
     }
 
-    /// Changes what a level-triggered descriptor is watched for.
+    /// Changes the events for which a level-triggered descriptor is watched.
     public func change(_ registration: Registration, to interest: Readiness) {
         assertCurrent()
         guard slots[Int(registration.descriptor)].generation == registration.generation else {
@@ -395,8 +390,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         return registration
     }
 
-    /// Deregisters a descriptor. Its remaining events of this batch are dropped, even if its number already belongs to
-    /// a new descriptor. Call it before closing the descriptor.
+    /// Deregisters a descriptor, before it is closed. Its remaining events of this batch are dropped, even if its
+    /// number already belongs to a new descriptor.
     public func deregister(_ registration: Registration) {
         assertCurrent()
         let index = Int(registration.descriptor)
@@ -414,7 +409,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         timers.set(timer, deadline: now &+ max(1, nanoseconds))
     }
 
-    /// Disarms `timer`; does nothing if it is not armed.
+    /// Disarms `timer` if it is armed.
     public func disarm(_ timer: LoopTimer) {
         assertCurrent()
         timers.remove(timer)

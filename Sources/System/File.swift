@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 import Wire
 
-/// File operations. Those that may wait for a disk say so.
+/// File operations. The comments state which may wait for a disk.
 public enum File {
     /// The result of ``read(_:into:count:at:)``.
     public enum ReadResult: Equatable, Sendable {
@@ -12,17 +12,15 @@ public enum File {
         case wouldWait
     }
 
-    /// Reads bytes from the page cache directly into `buffer`. On a file system without support for this, such as
-    /// tmpfs, which has all files in memory, it is a plain read.
-    /// - Parameters:
-    ///   - count: The maximum number of bytes.
-    ///   - offset: In bytes from the start of the file.
+    /// Reads at most `count` bytes from the page cache directly into `buffer`. On a file system without support for
+    /// this, such as tmpfs, which holds all files in memory, it is a plain read.
+    /// - Parameter offset: In bytes from the start of the file.
     /// - Throws: ``SystemError`` if the file can't be read.
     public static func read(
         _ descriptor: Int32, into buffer: inout MutableRawSpan, count: Int, at offset: UInt64
     ) throws(SystemError) -> ReadResult {
         let wanted = min(count, buffer.byteCount)
-        // The closure can't have a typed throw, so the error leaves it as a number.
+        // The closure can't have a typed throw, so it returns `errno`.
         let outcome = buffer.withUnsafeMutableBytes { bytes -> (Int, Int32) in
             while true {
                 let result = sluice_pread_nowait(descriptor, bytes.baseAddress, wanted, off_t(offset))
@@ -52,11 +50,11 @@ public enum File {
         case socketFull
     }
 
-    /// The maximum number of bytes of one call of ``send(_:to:count:at:)`` whose presence in the page cache is checked.
+    /// The maximum number of bytes that ``send(_:to:count:at:)`` moves per call.
     private static let sendWindow = 256 * 1024
 
-    /// Moves bytes from the page cache to a socket without copying them through this process. Only the presence of the
-    /// first and the last one is checked: read-ahead fetches those in between.
+    /// Moves bytes from the page cache to a socket without copying them through this process. Checks only that the
+    /// first and last byte are cached: read-ahead fetches those in between.
     /// - Throws: ``SystemError`` if the file can't be read or the socket has failed.
     public static func send(
         _ descriptor: Int32, to socket: Int32, count: Int, at offset: UInt64
@@ -80,12 +78,12 @@ public enum File {
         }
     }
 
-    /// Asks the kernel to begin writing `count` dirty bytes from `offset`, so that a later sync has less to wait for.
+    /// Asks the kernel to start writing `count` dirty bytes from `offset`, so that a later sync waits less.
     public static func startWriteback(_ descriptor: Int32, from offset: UInt64, count: UInt64) {
         _ = sluice_start_writeback(descriptor, Int64(offset), Int64(count))
     }
 
-    /// Reads a small file as a whole. It may wait for a disk.
+    /// Reads a small file completely. May wait for a disk.
     /// - Throws: ``SystemError`` if the file can't be read, or has more than `limit` bytes (`EFBIG`).
     public static func contents(of path: String, limit: Int) throws(SystemError) -> [UInt8] {
         let descriptor = try SystemError.check("open") { open(path, O_RDONLY | O_CLOEXEC) }
@@ -93,8 +91,8 @@ public enum File {
         return try contents(of: descriptor, limit: limit)
     }
 
-    /// Reads a small file as a whole, and the state of what was read: another file may get its name meanwhile.
-    /// - Returns: nil if the file is in the state `stamp`.
+    /// Reads a small file and its state from one descriptor, as its name may be reused meanwhile. May wait for a disk.
+    /// - Returns: nil if the state equals `stamp`.
     /// - Throws: ``SystemError`` if the file can't be read, or has more than `limit` bytes (`EFBIG`).
     public static func contents(of path: String, limit: Int, unless stamp: FileStamp?)
         throws(SystemError) -> (bytes: [UInt8], stamp: FileStamp)?
@@ -106,7 +104,7 @@ public enum File {
         return (try contents(of: descriptor, limit: limit), now)
     }
 
-    /// The rest of an open file or stream. It may wait.
+    /// Reads the rest of an open file or stream. May wait.
     /// - Throws: ``SystemError`` if it can't be read, or has more than `limit` bytes (`EFBIG`).
     public static func contents(of descriptor: Int32, limit: Int) throws(SystemError) -> [UInt8] {
         var all: [UInt8] = []

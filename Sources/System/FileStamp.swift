@@ -14,7 +14,6 @@ public struct FileStamp: Equatable, Sendable {
         self.init(status)
     }
 
-    /// Reads the state of an open file.
     init(descriptor: Int32) {
         var status = stat()
         fstat(descriptor, &status)
@@ -24,7 +23,7 @@ public struct FileStamp: Equatable, Sendable {
     private init(_ status: stat) {
         inode = UInt(status.st_ino)
         size = Int(status.st_size)
-        // The time of a change of properties, too: a granted permission is a change.
+        // The ctime, because a granted permission is a change too.
         (seconds, nanoseconds) = (status.st_ctim.tv_sec, status.st_ctim.tv_nsec)
     }
 }

@@ -2,7 +2,7 @@ import Glibc
 
 /// An IPv4 or IPv6 address without a port. An IPv4-mapped one (RFC 4291, 2.5.5.2) equals the IPv4 address.
 public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
-    /// The 128 bits of the IPv6 address, or of the IPv4-mapped one.
+    /// The 128 bits of the IPv6 or IPv4-mapped address.
     let bits: UInt128
 
     private static let mapped: UInt128 = 0xffff << 32
@@ -25,15 +25,14 @@ public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// The address in 4 or 16 bytes in network order.
-    /// - Precondition: There are 4 or 16 bytes.
+    /// The address in 4 or 16 bytes in network order; traps for another number of bytes.
     public init(_ bytes: UnsafeRawBufferPointer) {
         precondition(bytes.count == 4 || bytes.count == 16)
         let bits = bytes.reduce(UInt128(0)) { $0 << 8 | UInt128($1) }
         self.init(bits: bytes.count == 4 ? IPAddress.mapped | bits : bits)
     }
 
-    /// Whether it is an IPv4 address, or one that is mapped to IPv6.
+    /// Whether it is an IPv4 or IPv4-mapped address.
     public var isIPv4: Bool { bits >> 32 == 0xffff }
 
     /// The network that identifies the address's site.
@@ -63,8 +62,8 @@ public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     }
 }
 
-/// A range of addresses in CIDR notation (RFC 4632), such as `10.0.0.0/8` or `2001:db8::/32`. A range of IPv6 addresses
-/// has no IPv4 addresses, not even `::/0`.
+/// A range of addresses in CIDR notation (RFC 4632), such as `10.0.0.0/8` or `2001:db8::/32`. No range of IPv6
+/// addresses, not even `::/0`, contains IPv4 addresses.
 public struct AddressRange: Hashable, Sendable {
     private let first: IPAddress
     private let mask: UInt128

@@ -2,9 +2,9 @@ import Glibc
 
 /// A value protected by a POSIX mutex: the thread sanitizer does not support the standard library's.
 ///
-/// Safety: `value` is touched only with `mutex` held.
+/// Safety: `value` is accessed only with `mutex` held.
 public final class Lock<Value>: @unchecked Sendable {
-    // Inlined into other modules, where each use then has the code for its own types.
+    // Inlined into other modules to be specialized there.
     @usableFromInline let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     @usableFromInline var value: Value
 
@@ -18,7 +18,7 @@ public final class Lock<Value>: @unchecked Sendable {
         mutex.deallocate()
     }
 
-    /// Waits for the lock and runs `body` with it. `body` must not take the same lock.
+    /// Waits for the lock and runs `body`, which must not take the same lock.
     @inlinable public func withLock<Result, Failure: Error>(
         _ body: (inout Value) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -27,7 +27,7 @@ public final class Lock<Value>: @unchecked Sendable {
         return try body(&value)
     }
 
-    /// Runs `body` with the lock if it is free; returns nil otherwise.
+    /// Runs `body` if the lock is free; otherwise returns nil.
     public func withLockIfAvailable<Result, Failure: Error>(
         _ body: (inout Value) throws(Failure) -> Result
     ) throws(Failure) -> Result? {

@@ -1,4 +1,4 @@
-/// A timer that a loop can arm and disarm again and again without allocating.
+/// A timer that a loop can arm and disarm repeatedly without allocating.
 public final class LoopTimer {
     fileprivate(set) var deadline: UInt64 = 0
     fileprivate var index = -1
@@ -7,13 +7,13 @@ public final class LoopTimer {
     /// Creates a disarmed timer; `fire` runs on the loop's thread.
     public init(_ fire: @escaping () -> Void) { self.fire = fire }
 
-    /// Whether the timer waits to fire.
+    /// Whether the timer is waiting to fire.
     public var isArmed: Bool { index >= 0 }
 
     func callAsFunction() { fire() }
 }
 
-/// A binary heap of armed timers, earliest first; each timer stores its index, so removal is O(log n).
+/// A binary heap of armed timers, earliest first. Each timer stores its index, so removal is O(log n).
 struct TimerHeap {
     private var heap: [LoopTimer] = []
 

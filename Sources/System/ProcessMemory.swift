@@ -4,12 +4,11 @@ import Wire
 
 /// The memory of this process.
 public enum ProcessMemory {
-    /// The maximum size of the list of mappings in bytes: 1 MiB, some thousand mappings. A longer list is ignored.
+    /// The maximum size of the list of mappings: 1 MiB, some thousand mappings. A longer list is ignored.
     private static let maximumListBytes = 1 << 20
 
-    /// Gives back the memory of code, that of libraries too, for example of what was used only to start. The kernel
-    /// provides code that runs again, page by page, from its file. So code that was changed in memory is as in the file
-    /// again: breakpoints of debuggers that were set before are lost.
+    /// Releases the memory of code, including libraries, such as code used only at startup. The kernel loads code that
+    /// runs again page by page from its file, so a debugger's breakpoints are lost.
     public static func releaseCode() {
         guard let maps = try? File.contents(of: "/proc/self/maps", limit: maximumListBytes) else {
             return
@@ -26,13 +25,13 @@ public enum ProcessMemory {
         }
     }
 
-    /// How often the heap is looked at: every 5 s.
+    /// Seconds between checks of the heap.
     private static let heapInterval: UInt32 = 5
-    /// Free memory of the heap that stays resident for what comes next: 4 MiB.
+    /// Free heap memory that stays resident for later use: 4 MiB.
     private static let keptBytes = 4 << 20
 
-    /// Starts a thread that gives memory back that the heap keeps after a burst. What is freed below a living object stays
-    /// resident otherwise: glibc returns only the end of a heap by itself.
+    /// Starts a thread that releases the heap's unused memory after a burst. By itself glibc releases only the end of a
+    /// heap, so memory freed below a living object stays resident.
     public static func releaseHeapAfterBursts() {
         _ = startThread {
             var floor = unusedBytes()
@@ -42,7 +41,7 @@ public enum ProcessMemory {
                 floor = min(floor, unused)
                 guard unused - floor >= keptBytes else { continue }
                 malloc_trim(0)
-                // Stacks, buffers and pages in part use remain.
+                // Stacks, buffers and partly used pages remain.
                 floor = unusedBytes()
             }
         }

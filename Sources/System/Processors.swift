@@ -15,7 +15,7 @@ public enum Processors {
         return max(1, min(count, quota(root) ?? count))
     }
 
-    /// The quota of cgroup version 2 (`cpu.max`) or version 1 (`cpu.cfs_quota_us`); nil if there is none.
+    /// The quota of cgroup version 2 (`cpu.max`) or 1 (`cpu.cfs_quota_us`); nil if there is none.
     static func quota(_ root: String) -> Int? {
         var quota: Int?
         var period: Int?

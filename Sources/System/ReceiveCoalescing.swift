@@ -4,11 +4,11 @@ import Glibc
 /// upload's CPU in clear text and 8 % over TLS: otherwise each of the peer's writes wakes the loop. The connections of
 /// `HTTPServer` and `HTTPClient` use it.
 ///
-/// | event                                      | the kernel reports the socket         |
-/// |--------------------------------------------|---------------------------------------|
-/// | `wait`, the bytes before arrived slowly    | with the next byte                    |
-/// | `wait`, they arrived fast                  | once ``maximum`` bytes have arrived, or those that are still expected |
-/// | `end`                                      | with the next byte                    |
+/// | event                                  | the kernel reports the socket                                    |
+/// |----------------------------------------|------------------------------------------------------------------|
+/// | `wait`, preceding bytes arrived slowly | at the next byte                                                 |
+/// | `wait`, preceding bytes arrived fast   | at ``maximum`` bytes, or the expected ones if these are fewer    |
+/// | `end`                                  | at the next byte                                                 |
 ///
 /// After `received` and `expired` the caller reads on, and calls `wait` before it relies on the loop again: until then the mark
 /// may be raised without a deadline.
@@ -17,26 +17,26 @@ import Glibc
 public struct ReceiveCoalescing {
     /// The maximum low-water mark in bytes. A body is fast if this many bytes arrive within ``limit``.
     public static let maximum = 128 * 1024
-    /// The time in nanoseconds after which what has arrived is read: 10 ms.
+    /// The time in nanoseconds after which the received bytes are read: 10 ms.
     public static let limit: UInt64 = 10_000_000
-    /// The minimum, below which no wake-up is saved.
+    /// A lower mark saves no wake-up.
     private static let minimum = 32 * 1024
-    /// The maximum number of expected bytes that a TLS session may already hold, as an incomplete record.
+    /// The maximum number of expected bytes that a TLS session may already hold as an incomplete record.
     private static let buffered = 17 * 1024
 
-    /// The number of bytes that were received since the time `since`.
+    /// The number of bytes received since `since`.
     private var received = 0
     /// 0 before the first ``wait(_:for:_:)`` of a body.
     private var since: UInt64 = 0
     private var isFast = false
-    /// The number of bytes from which the kernel reports the socket.
+    /// The current low-water mark in bytes.
     private var lowWater = 1
-    /// When ``expired()`` is due and the socket must be read, whatever the loop has reported; `UInt64.max` if never.
+    /// When ``expired()`` is due and the socket must be read, whatever the loop has reported; `UInt64.max` for never.
     public private(set) var deadline = UInt64.max
 
     public init() {}
 
-    /// Bytes were received.
+    /// Counts received bytes.
     public mutating func received(_ count: Int) {
         received += count
         deadline = .max
@@ -62,7 +62,7 @@ public struct ReceiveCoalescing {
         deadline = .max
     }
 
-    /// Ends the wait after a body. Its speed does not count for the next one.
+    /// Ends the wait after a body, whose speed does not count for the next one.
     public mutating func end(_ descriptor: Int32) {
         reportAtOnce(descriptor)
         measure(0, isFast: false)

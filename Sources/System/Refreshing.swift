@@ -2,10 +2,10 @@
 ///
 /// Under the lock of the refresh, the owner decides when one is due and what a failure changes.
 package final class Refreshing<State: Sendable>: Sendable {
-    /// Whether a refresh runs.
+    /// The phase of a refresh.
     package enum Phase: Sendable {
         case idle, running
-        /// One runs, and no task waits for it any more.
+        /// Running, and no task waits for it any more.
         case slow
     }
     private struct Guarded: Sendable {
@@ -27,8 +27,8 @@ package final class Refreshing<State: Sendable>: Sendable {
         guarded.withLock { body(&$0.state) }
     }
 
-    /// Decides whether a refresh is due. If `begins` is true, the caller must run one and then call ``end(_:)``.
-    /// - Returns: The result of `body`, and whether a refresh begins, which means that it is due and none runs.
+    /// Asks `body` whether a refresh is due. If `begins` is true, the caller must run one and then call ``end(_:)``.
+    /// - Returns: The result of `body`, and whether a refresh begins: it is due and none is running.
     package func begin<Result>(
         _ body: (inout State, Phase) -> (result: Result, wantsRefresh: Bool)
     ) -> (result: Result, begins: Bool) {
@@ -40,7 +40,7 @@ package final class Refreshing<State: Sendable>: Sendable {
         }
     }
 
-    /// Ends the refresh with a change of the state, and resumes the waiting tasks.
+    /// Ends the refresh, updates the state and resumes the waiting tasks.
     package func end<Result>(_ body: (inout State) -> Result) -> Result {
         let (result, waiters) = guarded.withLock { guarded in
             guarded.phase = .idle
@@ -50,7 +50,7 @@ package final class Refreshing<State: Sendable>: Sendable {
         return result
     }
 
-    /// Returns when no refresh runs, or when ``stopWaiting()`` is called.
+    /// Returns when no refresh runs, or after ``stopWaiting()``.
     package func wait() async {
         await withCheckedContinuation { waiter in
             let waits = guarded.withLock { guarded in

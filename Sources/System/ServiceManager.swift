@@ -1,12 +1,12 @@
 import Glibc
 import Wire
 
-/// Talks to the service manager that started this process, such as systemd: state messages (sd_notify(3)), the watchdog
-/// (sd_watchdog_enabled(3)) and listening sockets that it has bound (sd_listen_fds(3)). Without a manager it does nothing.
+/// The protocol of the service manager, such as systemd: state messages (sd_notify(3)), the watchdog
+/// (sd_watchdog_enabled(3)) and listening sockets (sd_listen_fds(3)). Without a manager it does nothing.
 public final class ServiceManager: Sendable {
-    /// How often ``alive()`` is expected, in nanoseconds; nil without a watchdog.
+    /// The nanoseconds within which ``alive()`` is expected; nil without a watchdog.
     public let watchdogInterval: UInt64?
-    /// Listening sockets that the manager has bound. They belong to the process that uses them.
+    /// Listening sockets bound by the manager. The process that uses them owns them.
     public let sockets: [InheritedSocket]
     /// The path of the manager's socket; a path in the abstract namespace begins with `@`.
     private let path: String?
@@ -30,21 +30,21 @@ public final class ServiceManager: Sendable {
         self.sockets = sockets
     }
 
-    /// The service accepts requests, for the first time or after a reload.
+    /// Reports that the service accepts requests, at startup or after a reload.
     public func ready() { send("READY=1") }
 
-    /// A reload begins. The manager waits for ``ready()``.
+    /// Reports the start of a reload; the manager waits for ``ready()``.
     public func reloading() {
         send("RELOADING=1\nMONOTONIC_USEC=\(EventLoop.monotonicNow() / 1000)")
     }
 
-    /// The service drains.
+    /// Reports that the service drains.
     public func stopping() { send("STOPPING=1") }
 
-    /// The service works. Without this message for an interval, the manager restarts it.
+    /// Resets the watchdog: without this message for an interval, the manager restarts the service.
     public func alive() { send("WATCHDOG=1") }
 
-    /// Sends a message. A manager that is gone or too slow is ignored: the service does not depend on it.
+    /// Sends a message, ignoring failures: the service does not depend on its manager.
     private func send(_ message: String) {
         guard let path, path.utf8.count > 1 else { return }
         var address = sockaddr_un()
@@ -57,7 +57,7 @@ public final class ServiceManager: Sendable {
         let descriptor = socket(AF_UNIX, type, 0)
         guard descriptor >= 0 else { return }
         defer { close(descriptor) }
-        // The length is exact, because a zero byte is a part of an abstract name.
+        // The exact length, because zero bytes are part of an abstract name.
         let length = socklen_t(MemoryLayout<sa_family_t>.size + name.count)
         let bytes = Array(message.utf8)
         _ = withUnsafePointer(to: &address) { pointer in
@@ -68,7 +68,7 @@ public final class ServiceManager: Sendable {
     }
 }
 
-/// A listening socket that the service manager has bound.
+/// A listening socket bound by the service manager.
 public struct InheritedSocket: Sendable {
     /// Non-blocking, and closed on exec.
     public let descriptor: Int32

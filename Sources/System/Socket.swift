@@ -2,13 +2,11 @@ import CLinux
 import Glibc
 import Wire
 
-/// Operations on non-blocking stream sockets, as plain descriptors.
+/// Operations on non-blocking stream sockets, given as descriptors.
 public enum Socket {
-    /// Binds and listens, close-on-exec and non-blocking. The kernel spreads connections over the listeners that share
-    /// an address (`SO_REUSEPORT`).
+    /// Binds and listens, close-on-exec and non-blocking. `SO_REUSEPORT` spreads connections over sharing listeners.
     /// - Parameter joining: Whether to share the address with another listener of this process. Otherwise any listener
-    ///   on that address is an error, even one of another process that would share it.
-    ///   A path can't be shared: ``duplicate(_:)`` does that.
+    ///   on that address is an error, even another process's shared one. For a path, use ``duplicate(_:)``.
     /// - Parameter mode: The permissions of a Unix domain socket.
     /// - Throws: ``SystemError``, for example if the address is in use or does not belong to this host.
     public static func listen(
@@ -27,7 +25,7 @@ public enum Socket {
             try SystemError.check("bind \(address)") {
                 withAddress(address) { bind(descriptor, $0, address.length) }
             }
-            // Set after bind, so that the address had to be free. Later listeners of this process can join.
+            // Set after bind, so that bind requires a free address. Later listeners of this process can join.
             setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4)
             try SystemError.check("listen") { Glibc.listen(descriptor, backlog) }
             return descriptor
@@ -37,7 +35,7 @@ public enum Socket {
         }
     }
 
-    /// Binds a path and listens. A socket that an earlier process has left there is removed.
+    /// Binds a path and listens. Removes the socket of an earlier process.
     private static func listen(
         _ address: SocketAddress, _ path: String, _ backlog: Int32, _ mode: UInt32
     ) throws(SystemError) -> Int32 {
@@ -64,7 +62,7 @@ public enum Socket {
         Glibc.close(descriptor)
         let listener = try SystemError.check("socket") { socket(AF_UNIX, type, 0) }
         do throws(SystemError) {
-            // The socket never has more permissions than these, not even until the second call.
+            // The permissions are never wider than these, even before `chmod`.
             try SystemError.check("fchmod") { fchmod(listener, mode) }
             try SystemError.check("bind \(address)") {
                 withAddress(address) { bind(listener, $0, address.length) }
@@ -78,13 +76,13 @@ public enum Socket {
         }
     }
 
-    /// Another descriptor of the same socket, close-on-exec.
+    /// Duplicates the descriptor of a socket, close-on-exec.
     /// - Throws: ``SystemError`` if no descriptor is free.
     public static func duplicate(_ descriptor: Int32) throws(SystemError) -> Int32 {
         try SystemError.check("fcntl") { fcntl(descriptor, F_DUPFD_CLOEXEC, 0) }
     }
 
-    /// The user and the process that connected to a Unix domain socket (unix(7), `SO_PEERCRED`); nil for others.
+    /// The user and process that connected to a Unix domain socket (unix(7), `SO_PEERCRED`); nil for other sockets.
     public static func peerProcess(_ descriptor: Int32) -> (user: UInt32, process: Int32)? {
         // The structure ucred: process, user, group.
         var credentials: [3 of UInt32] = [0, 0, 0]
@@ -95,7 +93,7 @@ public enum Socket {
         return (credentials[1], Int32(bitPattern: credentials[0]))
     }
 
-    /// Begins to connect, close-on-exec, non-blocking and without Nagle's delay. At the end of the attempt the socket
+    /// Begins to connect, close-on-exec, non-blocking and without Nagle's delay. When the attempt ends, the socket
     /// becomes writable or hangs up, and ``failure(_:)`` returns the result.
     /// - Throws: ``SystemError`` if the attempt can't begin.
     public static func connect(_ address: SocketAddress) throws(SystemError) -> Int32 {
@@ -113,20 +111,20 @@ public enum Socket {
         throw error
     }
 
-    /// Returns and clears a socket's pending error (`SO_ERROR`); 0 if there is none.
+    /// Returns and clears a socket's pending error (`SO_ERROR`), 0 for none.
     public static func failure(_ descriptor: Int32) -> Int32 {
         var code: Int32 = 0
         var length = socklen_t(4)
         return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno
     }
 
-    /// The number of sent bytes that the peer has not acknowledged yet (tcp(7), `SIOCOUTQ`).
+    /// The number of sent bytes that the peer has not acknowledged (tcp(7), `SIOCOUTQ`).
     public static func unacknowledged(_ descriptor: Int32) -> Int {
         var count: Int32 = 0
         return ioctl(descriptor, UInt(TIOCOUTQ), &count) == 0 ? Int(count) : 0
     }
 
-    /// The address that a descriptor is bound to, which is needed if port 0 was requested.
+    /// The address that a descriptor is bound to, for example after binding port 0.
     public static func localAddress(_ descriptor: Int32) -> SocketAddress? {
         var storage = sockaddr_storage()
         var length = socklen_t(MemoryLayout<sockaddr_storage>.size)

@@ -15,8 +15,8 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     /// The prefix of a Unix domain socket's address.
     public static let unixPrefix = "unix:"
 
-    /// Parses `host:port`, `[v6]:port` or `unix:/path`. A name is resolved by the system.
-    /// - Returns: nil if the text has another format, the host is unknown, or the path is longer than 107 bytes.
+    /// Parses `host:port`, `[v6]:port` or `unix:/path`. The system resolves names.
+    /// - Returns: nil for another format, an unknown host, or a path longer than 107 bytes.
     public init?(_ text: String) {
         if text.hasPrefix(SocketAddress.unixPrefix) {
             self.init(unix: text.dropFirst(SocketAddress.unixPrefix.count))
@@ -32,7 +32,6 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
 
     private init?(unix path: Substring) {
         var address = sockaddr_un()
-        // The path ends with a zero byte.
         guard path.hasPrefix("/"), !path.utf8.contains(0),
             path.utf8.count < MemoryLayout.size(ofValue: address.sun_path)
         else { return nil }
@@ -44,11 +43,9 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         self.init(storage: storage, length: socklen_t(MemoryLayout<sockaddr_un>.size))
     }
 
-    /// All addresses of a host in the order of preference (RFC 6724); none if the host is unknown. Resolving a name can
-    /// take seconds, so it should run on a ``BlockingPool``.
-    /// - Parameters:
-    ///   - host: A name, an IPv4 address, or an IPv6 address with or without brackets.
-    ///   - numeric: Whether only numeric addresses are accepted, which needs no lookup.
+    /// All addresses of a host by preference (RFC 6724); empty if unknown. May take seconds: use a ``BlockingPool``.
+    /// - Parameter host: A name, an IPv4 address, or an IPv6 address with or without brackets.
+    /// - Parameter numeric: Accept only numeric addresses, which need no lookup.
     public static func resolve(_ host: String, _ port: UInt16, numeric: Bool = false)
         -> [SocketAddress]
     {

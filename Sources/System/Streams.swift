@@ -1,10 +1,10 @@
 /// Receives a body's bytes without blocking, with back-pressure. Confined to one loop.
 public protocol ByteSink: AnyObject {
-    /// Accepts a prefix of `bytes` and returns its length. If that is less than offered, the sink calls the function
-    /// from ``whenWritable(_:)`` once it can accept more.
-    /// - Throws: If the bytes can't be stored. No further bytes are offered then.
+    /// Accepts a prefix of `bytes` and returns its length. If the prefix is shorter, the sink calls the function from
+    /// ``whenWritable(_:)`` once it can accept more.
+    /// - Throws: If the bytes can't be stored; no further bytes are offered.
     func write(_ bytes: RawSpan) throws -> Int
-    /// Calls `resume` once, on the loop, as soon as the sink can accept bytes again, but never within this call.
+    /// Calls `resume` once, on the loop, when the sink can accept bytes again, but never within this call.
     func whenWritable(_ resume: @escaping () -> Void)
 }
 
@@ -12,7 +12,7 @@ public protocol ByteSink: AnyObject {
 public enum SourceRead: Equatable, Sendable {
     /// This many bytes, at least one, were written to the start of the buffer.
     case bytes(Int)
-    /// No bytes are available yet. The function from ``ByteSource/whenReadable(_:)`` is called when there are.
+    /// No bytes are available yet; wait with ``ByteSource/whenReadable(_:)``.
     case wait
     /// The body is complete.
     case end
@@ -21,7 +21,7 @@ public enum SourceRead: Equatable, Sendable {
 /// Provides a body's bytes on demand, which gives back-pressure. Confined to one loop.
 public protocol ByteSource: AnyObject {
     /// Writes the next bytes to the start of `buffer`.
-    /// - Throws: If the bytes can't be read. The receiver then sees an incomplete body.
+    /// - Throws: If the bytes can't be read; the receiver then sees an incomplete body.
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead
     /// Calls `resume` once, on the loop, when bytes are available, never within this call. Called after `.wait`.
     func whenReadable(_ resume: @escaping () -> Void)
@@ -34,7 +34,7 @@ public final class BytesSource: ByteSource {
     private let bytes: [UInt8]
     private var range: Range<Int>
 
-    /// - Parameter range: The range of the bytes; all of them by default.
+    /// - Parameter range: The bytes to read; by default all.
     public init(_ bytes: [UInt8], _ range: Range<Int>? = nil) {
         self.bytes = bytes
         self.range = range ?? bytes.indices
@@ -59,17 +59,17 @@ public final class BytesSource: ByteSource {
 public enum DirectTransfer: Equatable, Sendable {
     /// This many bytes, at least one, were written to the socket.
     case bytes(Int)
-    /// The source has no bytes yet. The function from ``ByteSource/whenReadable(_:)`` is called when it has.
+    /// The source has no bytes yet; wait with ``ByteSource/whenReadable(_:)``.
     case sourceWaits
     /// The socket's buffer is full.
     case socketWaits
-    /// The bytes can't be transferred directly: read them.
+    /// The bytes can't be transferred directly; read them.
     case unsupported
 }
 
 /// A source whose bytes the kernel can move to a socket (sendfile(2)).
 public protocol DirectSource: ByteSource {
     /// Moves at most `count` bytes to a connected, non-blocking socket in clear text.
-    /// - Throws: If the bytes can't be read, or the socket has failed.
+    /// - Throws: If the bytes can't be read or the socket has failed.
     func transfer(to socket: Int32, count: Int) throws -> DirectTransfer
 }

@@ -2,9 +2,9 @@ import CLinux
 import Glibc
 import Wire
 
-/// The failure of a system call: its name and `errno`.
+/// A failed system call.
 public struct SystemError: Error, Equatable, CustomStringConvertible {
-    /// The call that failed, by name.
+    /// The name of the call.
     public let call: String
     /// Its `errno`.
     public let code: Int32
@@ -16,7 +16,7 @@ public struct SystemError: Error, Equatable, CustomStringConvertible {
 
     public var description: String { "\(call): \(String(cString: strerror(code)))" }
 
-    /// Repeats a call while it is interrupted (EINTR), and throws if it returns a negative number.
+    /// Retries a call while it is interrupted (EINTR); throws if it returns a negative number.
     @discardableResult
     public static func check<Result: SignedInteger>(_ call: String, _ body: () -> Result)
         throws(SystemError) -> Result

@@ -31,13 +31,13 @@ package enum ASCII {
     package static func lowercased(_ word: UInt64) -> UInt64 {
         let ones: UInt64 = 0x0101_0101_0101_0101
         let low = word & (ones &* 0x7f)
-        // The upper bit of each byte of a sum: whether the byte is at least `A`, or greater than `Z`. No sum carries.
+        // The high bit of each byte says whether the byte is at least `A`, or greater than `Z`. No addition carries.
         let atLeastA = low &+ ones &* (0x80 - 0x41)
         let aboveZ = low &+ ones &* (0x80 - 0x5b)
         return word | (atLeastA & ~aboveZ & ~word & (ones &* 0x80)) >> 2
     }
 
-    /// Converts letters to lower case. Eight bytes are converted at once; the last eight overlap those before them.
+    /// Converts letters to lower case, eight bytes at a time; the last eight overlap the preceding ones.
     package static func lowercase(_ bytes: UnsafeMutableRawBufferPointer) {
         guard bytes.count >= 8 else {
             for index in bytes.indices { bytes[index] = lowercased(bytes[index]) }
@@ -91,13 +91,13 @@ package enum ASCII {
         return length
     }
 
-    /// The upper bit of each byte of `word` that is no letter, digit or hyphen.
+    /// The high bit of each byte of `word` that is not a letter, digit or hyphen.
     @inline(__always)
     private static func othersThanNameBytes(_ word: UInt64) -> UInt64 {
         let ones: UInt64 = 0x0101_0101_0101_0101
         let low = word & (ones &* 0x7f)
         let folded = low | (ones &* 0x20)
-        // The upper bit of each byte of a sum: whether the byte is at least the one that 0x80 is reduced by. No sum carries.
+        // High bit of each byte of a sum: the byte is at least the number subtracted from 0x80. No addition carries.
         let letters = (folded &+ ones &* (0x80 - 0x61)) & ~(folded &+ ones &* (0x80 - 0x7b))
         let digits = (low &+ ones &* (0x80 - 0x30)) & ~(low &+ ones &* (0x80 - 0x3a))
         let hyphens = ~((low ^ (ones &* 0x2d)) &+ ones &* 0x7f)
@@ -122,7 +122,7 @@ package enum ASCII {
         }
     }
 
-    /// A text of unknown origin for a log: its visible ASCII characters, at most 200 bytes.
+    /// Sanitizes untrusted text for a log: visible ASCII, with other bytes as spaces, at most 200 bytes.
     package static func plainWords(_ text: String) -> String {
         String(
             decoding: text.utf8.prefix(200).map { $0 == 0x20 || isVisible($0) ? $0 : 0x20 },
@@ -137,9 +137,8 @@ package enum ASCII {
         return bytes
     }
 
-    /// Whether `text` equals `lower` except for the case of ASCII letters; `lower` is in lower case. Other letters are
-    /// not folded: Unicode folds the Kelvin sign to `k`, so a proxy and this program could read such a field
-    /// differently.
+    /// Whether `text` equals `lower`, which is in lower case, ignoring the case of ASCII letters only. Unicode folds
+    /// the Kelvin sign to `k`, so a proxy and this program could interpret a field differently.
     package static func isEqual(_ text: Span<UInt8>, ignoringCase lower: StaticString) -> Bool {
         guard text.count == lower.utf8CodeUnitCount else { return false }
         return text.withUnsafeBytes { text in
@@ -163,7 +162,7 @@ package enum ASCII {
         }
     }
 
-    /// Whether a media type is `type`, which is in lower case, whatever its parameters are (RFC 9110, section 8.3.1).
+    /// Whether a media type is `type`, which is in lower case, ignoring its parameters (RFC 9110, section 8.3.1).
     package static func isMediaType(_ text: String, _ type: StaticString) -> Bool {
         let text = text.utf8.span
         var (start, end) = (0, firstIndex(of: ";", in: text, from: 0) ?? text.count)

@@ -3,19 +3,19 @@ package enum Base64 {
     private static let standard = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
     private static let urlSafe = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
 
-    /// With padding, for digests.
+    /// Appends the encoding with padding.
     package static func append(_ bytes: [UInt8], to output: inout [UInt8]) {
         append(bytes, standard, padded: true, to: &output)
     }
 
-    /// With padding, for digests.
+    /// Encodes with padding.
     package static func encode(_ bytes: [UInt8]) -> String {
         var output: [UInt8] = []
         append(bytes, to: &output)
         return String(decoding: output, as: UTF8.self)
     }
 
-    /// In the alphabet for URLs, without padding.
+    /// Encodes in the URL alphabet, without padding.
     package static func encodeForURL(_ bytes: [UInt8]) -> String {
         var output: [UInt8] = []
         append(bytes, urlSafe, padded: false, to: &output)

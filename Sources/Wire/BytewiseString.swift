@@ -39,11 +39,11 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
 
     /// Whether two texts have the same bytes.
     package static func areEqual(_ left: String, _ right: String) -> Bool {
-        // Most texts differ in length, which costs less to read than their bytes.
+        // Most texts differ in length, which is cheaper to compare.
         guard left.utf8.count == right.utf8.count else { return false }
         return left.utf8.span.withUnsafeBufferPointer { left in
             right.utf8.span.withUnsafeBufferPointer { right in
-                // Empty texts have no bytes to compare, and perhaps no address.
+                // An empty text may have no address.
                 left.isEmpty || memcmp(left.baseAddress!, right.baseAddress!, left.count) == 0
             }
         }
@@ -57,8 +57,8 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
         }
     }
 
-    /// A hash of the bytes (FNV-1a) for a cache of fixed size, where a collision costs one more lookup. Not for tables
-    /// that grow: an attacker can choose names that collide.
+    /// A hash of the bytes (FNV-1a) for a cache of fixed size, where a collision costs one more lookup. Not for growing
+    /// tables: an attacker can choose colliding names.
     package static func hash(of text: String, below count: Int) -> Int {
         var hash: UInt64 = 0xcbf2_9ce4_8422_2325
         let bytes = text.utf8.span

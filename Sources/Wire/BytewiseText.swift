@@ -1,10 +1,10 @@
-// Every module that imports Wire compares text by its bytes.
+// Every module that imports Wire compares text by its bytes. Swift's own operators compare strings by canonical
+// equivalence and search them by grapheme: U+212A equals "K", "a\u{301}" does not begin with "a", and "/" followed by
+// U+0301 is not a slash. Stores, signatures and other programs compare bytes.
 //
-// Swift's own operators compare strings by canonical equivalence and search them by grapheme: U+212A equals "K", "a\u{301}"
-// does not begin with "a", and "/" followed by U+0301 is no slash. Stores, signatures and other programs compare bytes.
-// The declarations below hide Swift's own, so that the usual spelling compares bytes: `==`, `switch`, derived
-// `Equatable`, `hasPrefix`, `split`. Dictionaries and sets can't be changed this way, so their keys are
-// `BytewiseString`. A tidy test searches the compiled objects for calls of Swift's own comparison.
+// The declarations below hide Swift's own, so the usual spelling compares bytes: `==`, `switch`, derived `Equatable`,
+// `hasPrefix`, `split`. Dictionaries and sets can't be changed this way, so their keys are `BytewiseString`. A tidy
+// test searches the compiled objects for calls of Swift's own comparison.
 
 extension String {
     /// Whether the bytes are the same.
@@ -103,7 +103,7 @@ extension Optional where Wrapped == String {
     /// Whether the bytes differ.
     package static func != (left: String?, right: String?) -> Bool { !(left == right) }
 
-    // The compiler chooses these overloads for a literal, which is a String before it is an Optional.
+    // The compiler prefers these overloads for a literal, which is a String before it is an Optional.
 
     /// Whether the bytes are the same.
     package static func == (left: String?, right: String) -> Bool {
@@ -143,7 +143,7 @@ extension Collection where Element == String {
     package func firstIndex(of text: String) -> Index? { firstIndex { $0 == text } }
 }
 
-/// Traps if the character of a search is not ASCII.
+/// Searches for an ASCII character. Each function traps if the character is not ASCII.
 extension StringProtocol where SubSequence == Substring, UTF8View: BidirectionalCollection {
     /// Whether the text contains an ASCII character.
     package func contains(_ character: Character) -> Bool {
@@ -169,7 +169,7 @@ extension StringProtocol where SubSequence == Substring, UTF8View: Bidirectional
         ).map { self[$0.startIndex..<$0.endIndex] }
     }
 
-    /// The byte of an ASCII character. CRLF is not one: in Swift it is one character of two bytes.
+    /// The byte of an ASCII character. CRLF is rejected: Swift treats it as one character of two bytes.
     private func byte(of character: Character) -> UInt8 {
         precondition(character.utf8.count == 1, "a search is for one character of ASCII")
         return character.utf8.first!

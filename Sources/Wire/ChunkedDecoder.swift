@@ -19,7 +19,7 @@ package struct ChunkedDecoder {
     private var lineBytes = 0
     private let lineLimit: Int
 
-    /// - Parameter lineLimit: The maximum size of a chunk's line, and of all trailers, in bytes.
+    /// - Parameter lineLimit: The maximum size of a chunk line, and of all trailers, in bytes.
     package init(lineLimit: Int) { self.lineLimit = lineLimit }
 
     /// Parses the framing from `offset` up to body bytes, the end of the body, or the end of the input.

@@ -14,14 +14,14 @@ package struct CivilDate: Equatable, Sendable {
 
     package init() {}
 
-    /// The start of a day; nil if there is no such day.
+    /// The start of a day, which need not exist.
     package init(year: Int, month: Int, day: Int) {
         (self.year, self.month, self.day) = (year, month, day)
     }
 
     /// - Parameter seconds: Since 1970; not before 1 March of the year 0.
     package init(seconds: Int64) {
-        // Years begin on 1 March, so that a leap day is the last day of a year. An era is 400 years.
+        // Years begin on 1 March, so that a leap day is the last day of its year. An era is 400 years.
         let shifted = Int(seconds + CivilDate.secondsBefore1970)
         let (days, rest) = (shifted / 86_400, shifted % 86_400)
         (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60)
@@ -40,7 +40,7 @@ package struct CivilDate: Equatable, Sendable {
             (0..<24).contains(hour), (0..<60).contains(minute), (0...60).contains(second)
         else { return nil }
         let shiftedYear = month <= 2 ? year - 1 : year
-        // January and February of the year 0 belong to the era before.
+        // January and February of the year 0 belong to the previous era.
         let era = (shiftedYear + 400) / 400 - 1
         let yearOfEra = shiftedYear - era * 400
         let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1

@@ -1,11 +1,11 @@
 /// A `Content-Range` in bytes with a known size (RFC 9110, section 14.4): `bytes 0-9/100`.
 package struct ContentRange: Equatable, Sendable {
-    /// The range of the bytes that are sent.
+    /// The range of bytes sent.
     package var range: Range<UInt64>
-    /// The size of the whole in bytes, at most `Int64.max`.
+    /// The complete length in bytes, at most `Int64.max`.
     package var size: UInt64
 
-    /// nil if the text is malformed or contradicts itself.
+    /// nil if the text is malformed or inconsistent.
     package init?(_ text: Span<UInt8>) {
         let unit: StaticString = "bytes "
         let start = unit.utf8CodeUnitCount
@@ -21,6 +21,6 @@ package struct ContentRange: Equatable, Sendable {
         self.size = size
     }
 
-    /// nil if the text is malformed or contradicts itself.
+    /// nil if the text is malformed or inconsistent.
     package init?(_ text: String) { self.init(text.utf8.span) }
 }

@@ -37,8 +37,7 @@ struct DateWriter {
     }
 }
 
-/// Parses the parts of a date one after the other. If a part does not match, nothing is consumed. The text is borrowed:
-/// use the reader only while it is lent.
+/// Parses the parts of a date in sequence, while the text is lent. A part that does not match consumes nothing.
 struct DateReader {
     private let text: UnsafeBufferPointer<UInt8>
     /// The index of the next byte.
@@ -80,7 +79,6 @@ struct DateReader {
         return value
     }
 
-    /// Parses one digit.
     mutating func digit() -> Int? { number(1) }
 
     /// Parses a three-letter name; returns its index in the table.

@@ -1,9 +1,7 @@
-/// Decimal numbers as protocols write them: only ASCII digits, without a sign or spaces.
+/// Decimal numbers in protocols: only ASCII digits, without a sign or spaces.
 package enum Decimal {
     /// Parses a number.
-    /// - Parameters:
-    ///   - maximumDigits: The maximum number of digits, including leading zeros.
-    ///   - maximum: The maximum value.
+    /// - Parameter maximumDigits: Includes leading zeros.
     /// - Returns: nil if the text is empty, has another byte than a digit, or exceeds a maximum.
     package static func parse(
         _ text: Span<UInt8>, maximumDigits: Int = .max, maximum: UInt64 = .max
@@ -14,7 +12,7 @@ package enum Decimal {
         return number.value
     }
 
-    /// Parses a number; the largest `UInt64` if it does not fit.
+    /// Parses a number, clamped to the largest `UInt64`.
     /// - Returns: nil if the text is empty or has another byte than a digit.
     package static func saturating(_ text: Span<UInt8>) -> UInt64? {
         read(text).map { $0.overflows ? .max : $0.value }
@@ -23,7 +21,7 @@ package enum Decimal {
     /// Parses a number without a limit of its digits.
     package static func parse(_ text: ArraySlice<UInt8>) -> UInt64? { parse(text.span) }
 
-    /// Parses a number; the largest `UInt64` if it does not fit.
+    /// Parses a number, clamped to the largest `UInt64`.
     package static func saturating(_ text: ArraySlice<UInt8>) -> UInt64? { saturating(text.span) }
 
     private static func read(_ text: Span<UInt8>) -> (value: UInt64, overflows: Bool)? {

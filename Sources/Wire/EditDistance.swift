@@ -1,7 +1,6 @@
-/// The edit distance of two words, for suggestions.
+/// The edit distance between two words, for suggestions.
 package enum EditDistance {
-    /// The minimum number of bytes to insert, remove, replace, or swap with their neighbour to turn one word into the
-    /// other (the restricted Damerau–Levenshtein distance).
+    /// The minimum number of bytes to insert, remove, replace or swap (restricted Damerau–Levenshtein distance).
     package static func between(_ a: [UInt8], _ b: [UInt8]) -> Int {
         var beforeLast: [Int] = []
         var last = Array(0...b.count)

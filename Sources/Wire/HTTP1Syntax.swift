@@ -2,7 +2,7 @@
 package struct HTTP1SyntaxError: Error, Equatable {
     /// The reason, for the peer and the operator.
     package var reason: String
-    /// Whether the reason is a limit of length.
+    /// Whether a length limit was exceeded.
     package var isTooLong: Bool
 
     package init(_ reason: String, isTooLong: Bool = false) {
@@ -11,9 +11,9 @@ package struct HTTP1SyntaxError: Error, Equatable {
     }
 }
 
-/// The ranges of name and value in a field line (RFC 9112, section 5).
+/// The ranges of the name and value in a field line (RFC 9112, section 5).
 package struct HTTP1FieldLine {
-    /// The length of the name in bytes. The name begins at the start of the line.
+    /// The length in bytes of the name, which begins at the start of the line.
     package let nameLength: Int
     /// The range of the value, without surrounding white space.
     package let value: Range<Int>
@@ -40,8 +40,7 @@ package struct HTTP1FieldLine {
         return hasControl(bytes.loadUnaligned(fromByteOffset: last, as: UInt64.self))
     }
 
-    /// Copies a value.
-    /// - Returns: Whether it has no control character other than the tab. If it has one, the copy may be incomplete.
+    /// Copies a value. Returns false if it has a control character other than the tab; the copy may then be incomplete.
     @inline(__always)
     fileprivate static func copy(
         _ value: UnsafeRawPointer, count: Int, to output: UnsafeMutableRawPointer
@@ -54,7 +53,7 @@ package struct HTTP1FieldLine {
             }
             return true
         }
-        // As above, the last eight bytes overlap those before them.
+        // The last eight bytes overlap the preceding ones.
         let last = count &- 8
         var offset = 0
         var controls: UInt64 = 0
@@ -71,11 +70,9 @@ package struct HTTP1FieldLine {
         return !bytes.contains { ASCII.isControl($0) && $0 != 0x09 }
     }
 
-    /// Whether a byte of `word` is less than 0x20, or 0x7f. A subtraction sets the upper bit of the first such byte if
-    /// that byte did not have it before.
+    /// Whether a byte of `word` is below 0x20, or 0x7f. A subtraction sets the first such byte's high bit if clear.
     private static func hasControl(_ word: UInt64) -> Bool { controlBits(word) != 0 }
 
-    /// Not zero if ``hasControl(_:)``.
     @inline(__always)
     private static func controlBits(_ word: UInt64) -> UInt64 {
         let ones: UInt64 = 0x0101_0101_0101_0101
@@ -86,10 +83,9 @@ package struct HTTP1FieldLine {
 }
 
 extension HeaderFields {
-    /// Adds the field of an HTTP/1.1 line, given without its line end, in one pass. The name is converted to lower case.
-    /// - Returns: Where name and value are in the line.
-    /// - Throws: ``HTTP1SyntaxError`` if two parsers could read different fields: for line folding, white space before
-    ///   the colon, and control characters. No field is added then.
+    /// Adds the field of an HTTP/1.1 line without its line end, in one pass. The name is converted to lower case.
+    /// - Throws: ``HTTP1SyntaxError``, and adds no field, if parsers could disagree about the field: for line folding,
+    ///   white space before the colon, and control characters.
     package mutating func append(line: Span<UInt8>) throws(HTTP1SyntaxError) -> HTTP1FieldLine {
         var fault: StaticString?
         var (nameLength, value) = (0, 0..<0)

@@ -6,8 +6,7 @@ package enum HTTPDate {
         "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
     ]
 
-    /// Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7). A time before 1970 or after 9999
-    /// becomes the start or the end of that range.
+    /// Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7), clamped to the years 1970 to 9999.
     package static func imfFixdate(seconds: Int64) -> String {
         let seconds = clamped(seconds)
         let time = CivilDate(seconds: seconds)
@@ -97,7 +96,6 @@ package enum HTTPDate {
             return true
         }
 
-        /// The end of a date.
         private mutating func clockAndZone() -> Bool {
             text.clock(into: &time) && text.skip(" GMT") && text.isAtEnd
         }

@@ -4,14 +4,12 @@
     import Glibc
 #endif
 
-/// Header fields in order, in one block of bytes. Names are in lower case, values have no surrounding white space.
-///
-/// One allocation holds all fields, so that parsing a request and encoding a response cost little. Strings are made
-/// only for the fields that are requested.
+/// Header fields in order, in one block of bytes. Names are in lower case; values have no surrounding white space. One
+/// allocation holds all fields, which makes parsing and encoding cheap. Strings are made only for fields that are read.
 public struct HeaderFields: Sendable, Equatable {
     /// For each field: the lengths of name and value (4 bytes each), the name, the value.
     private var bytes: [UInt8] = []
-    /// The number of fields; repeated names count each time.
+    /// The number of fields; each occurrence of a name counts.
     public private(set) var count = 0
 
     private static let prefixBytes = 8
@@ -56,8 +54,7 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Adds a field at the end of the block, which grows only once.
-    /// - Parameter change: Modifies the name in the block.
+    /// Adds a field at the end of the block, which grows only once. `change` modifies the name in the block.
     @inline(__always)
     private mutating func append(
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>,
@@ -136,7 +133,7 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Whether both blocks have the same fields in the same order, of those whose names `isCompared` selects.
+    /// Whether both blocks have the same fields in the same order, considering only names that `isCompared` selects.
     @inline(__always)
     package func agrees(
         with other: HeaderFields, on isCompared: (UnsafeBufferPointer<UInt8>) -> Bool
@@ -206,9 +203,9 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Reads the fields of a block one after the other. Valid only while the block is lent.
+    /// Iterates over the fields of a block. Valid only while the block is lent.
     package struct Reader {
-        /// nil if no field is left.
+        /// nil after the last field.
         private var position: UnsafePointer<UInt8>?
         private var count: Int
 
@@ -223,7 +220,7 @@ public struct HeaderFields: Sendable, Equatable {
             name: UnsafeBufferPointer<UInt8>, value: UnsafeBufferPointer<UInt8>
         )? {
             guard let field = position else { return nil }
-            // Only ``append(_:_:_:)`` writes the block, so the lengths are right.
+            // Only ``append(capacity:_:)`` writes the block, so the lengths are valid.
             let lengths = UnsafeRawPointer(field).loadUnaligned(as: UInt64.self)
             let name = UnsafeBufferPointer(start: field + HeaderFields.prefixBytes, count: Int(lengths & 0xffff_ffff))
             let value = UnsafeBufferPointer(start: name.baseAddress! + name.count, count: Int(lengths >> 32))

@@ -1,8 +1,8 @@
-/// A parsed JSON text (RFC 8259). The parser is strict: UTF-8 without a byte order mark, no duplicate key in an object,
-/// no lone surrogate, at most 64 levels. (Most libraries accept a duplicate key and keep one of its values.)
+/// A parsed JSON text (RFC 8259). The parser is strict: UTF-8 without a byte order mark, no duplicate key in an object
+/// (most libraries keep one of the values), no lone surrogate, at most 64 levels.
 ///
-/// A value is identified by its index; the index of the outermost value is 0. The content of an array or object follows
-/// it. So a document is one array of nodes and not a tree, and its strings are ranges of ``bytes``.
+/// A value is identified by its index, 0 for the outermost value, and is followed by its content. The document is one
+/// array of nodes, not a tree; its strings are ranges of ``bytes``.
 package struct JSONDocument: Sendable {
     /// Why a text is not valid JSON.
     package struct Malformed: Error, Equatable {
@@ -16,7 +16,6 @@ package struct JSONDocument: Sendable {
     }
     fileprivate struct Node {
         let kind: Kind
-        /// The offset of the value in the text.
         let offset: UInt32
         /// For a number or string, the offset of its first byte; for an array or object, the number of its elements.
         var start: UInt32 = 0
@@ -31,7 +30,7 @@ package struct JSONDocument: Sendable {
     private let nodes: [Node]
 
     /// Parses the whole text.
-    /// - Parameter maximumValues: Bounds the memory: a value of two bytes in the text needs many times as many here.
+    /// - Parameter maximumValues: Limits memory: a node is much larger than a two-byte value in the text.
     package init(_ text: [UInt8], maximumValues: Int = defaultMaximumValues) throws(Malformed) {
         var reader = Reader(text, maximumValues: maximumValues)
         try reader.whole()
@@ -111,10 +110,9 @@ private struct Reader {
     private static let fewMembers = 16
     var bytes: [UInt8]
     var nodes: [JSONDocument.Node] = []
-    /// The length of the text. Unescaped strings follow it in ``bytes``.
+    /// The length of the text, which the unescaped strings follow in ``bytes``.
     private let end: Int
     private var offset = 0
-    /// The number of further values that are allowed.
     private var remainingValues: Int
 
     init(_ text: [UInt8], maximumValues: Int) {
@@ -186,7 +184,7 @@ private struct Reader {
         add(.object, at: offset, 0, 0)
         offset += 1
         var count = 0
-        // A few names are compared with each other; more of them go into a set, which costs more to build.
+        // The first names are compared pairwise; building a set is worthwhile only for more.
         var names: Set<BytewiseString> = []
         skipWhiteSpace()
         if !skip("}") {
@@ -279,7 +277,7 @@ private struct Reader {
         let stop = endOfPlainText(from: start)
         offset = stop
         if skip("\"") { return add(.string, at: start - 1, start, stop) }
-        // The string has an escape or is malformed. Its unescaped form is appended to the text, byte by byte.
+        // The string has an escape or is malformed. Append its unescaped form to the text.
         let copy = bytes.count
         bytes.append(contentsOf: bytes[start..<offset])
         while let byte = next {

@@ -2,7 +2,7 @@
 package enum JSONValue: Equatable, Sendable {
     case null
     case boolean(Bool)
-    /// The number as written. The reader chooses the type to convert it to.
+    /// The number as written; the caller converts it.
     case number(String)
     case string(String)
     case array([JSONValue])
@@ -25,7 +25,7 @@ package enum JSONValue: Equatable, Sendable {
         if case .array(let elements) = self { elements } else { nil }
     }
 
-    /// An integer; nil if this is none. It may be in a string, as APIs of Google write 64-bit integers.
+    /// An integer, which may be in a string, as Google APIs write 64-bit integers; nil for other values.
     package var integer: Int64? {
         switch self {
         case .number(let text), .string(let text): Int64(text)
@@ -46,7 +46,6 @@ package struct JSONMember: Equatable, Sendable {
 }
 
 extension JSONValue {
-    /// Converts a value of a document and its content.
     fileprivate init(_ document: JSONDocument, _ index: Int) {
         switch document.kind(index) {
         case .null: self = .null

@@ -44,7 +44,7 @@ package struct JSONWriter {
         needsComma = true
     }
 
-    /// Writes a value as it was read, without white space.
+    /// Writes a parsed value, without white space.
     package mutating func value(_ value: JSONValue) {
         switch value {
         case .null: null()
@@ -72,13 +72,13 @@ package struct JSONWriter {
         needsComma = true
     }
 
-    /// A member with a string.
+    /// Writes a member with a string.
     package mutating func member(_ key: StaticString, _ value: String) {
         self.key(key)
         string(value)
     }
 
-    /// A member with a string.
+    /// Writes a member with a string.
     package mutating func member(_ key: StaticString, _ value: Substring) {
         self.key(key)
         string(value)
@@ -91,13 +91,13 @@ package struct JSONWriter {
         needsComma = true
     }
 
-    /// Writes a member with `null`, whose key is known only at run time.
+    /// Writes a member with `null`; its key is known only at run time.
     package mutating func memberNull(key: String) {
         self.key(text: key)
         null()
     }
 
-    /// Writes a member with a string, whose key is known only at run time.
+    /// Writes a member with a string; its key is known only at run time.
     package mutating func member(key: String, _ value: String) {
         self.key(text: key)
         string(value)
@@ -110,7 +110,7 @@ package struct JSONWriter {
         needsComma = true
     }
 
-    /// Writes a string. Escapes only the characters that RFC 8259, section 7, requires to be escaped.
+    /// Writes a string, escaping only the characters that RFC 8259, section 7, requires.
     package mutating func string(_ value: String) { string(value.utf8.span) }
 
     /// Writes a string.
@@ -119,7 +119,6 @@ package struct JSONWriter {
     private mutating func string(_ text: Span<UInt8>) {
         comma()
         bytes.append(UInt8(ascii: "\""))
-        // Runs that need no escape are copied at once.
         var start = 0
         for index in text.indices {
             let byte = text[index]

@@ -1,7 +1,7 @@
 # Makes MediaTypeTable.swift from the table that Debian's package media-types (public domain) maintains:
 #     awk -f MediaTypeTable.awk /etc/mime.types > MediaTypeTable.swift
-# The first type that claims an extension keeps it, and what stands here comes before the file: types that were
-# registered since, and extensions that mean something else today than when they were listed.
+# The first type that claims an extension keeps it. The claims below precede the file's: types that were registered
+# later, and extensions whose meaning has changed.
 function claim(type, extension) {
     if (extension in owner || extension !~ /^[a-z0-9+_-]+$/) return
     owner[extension] = type

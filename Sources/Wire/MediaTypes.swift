@@ -20,7 +20,7 @@ package enum MediaTypes {
         return types
     }()
 
-    /// The media type for the extension of a file's name, case-insensitively; nil if there is none.
+    /// The media type of a file name's extension, case-insensitively; nil if unknown.
     package static func type(of name: Substring) -> String? {
         let bytes = name.utf8
         guard let dot = bytes.lastIndex(of: UInt8(ascii: ".")) else { return nil }

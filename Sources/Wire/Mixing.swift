@@ -1,4 +1,4 @@
-/// A bijection that spreads every bit over all (the finalizer of SplitMix64).
+/// A bijection in which every input bit affects every output bit (the finalizer of SplitMix64).
 package func mixed(_ value: UInt64) -> UInt64 {
     var value = value
     value = (value ^ value >> 30) &* 0xbf58_476d_1ce4_e5b9

@@ -25,7 +25,7 @@ package enum PercentEncoding {
     /// Encodes a path: every character except unreserved ones and `/`.
     package static func encodePath(_ path: String) -> String { encode(path, keeping: "/") }
 
-    /// The path of `path` below `root`, which is encoded already: both with a slash between them.
+    /// Appends a slash and the encoded `path` to `root`, which is already encoded.
     package static func encodePath(_ path: String, below root: String) -> String {
         var (root, path) = (root, encodePath(path))
         return String(unsafeUninitializedCapacity: root.utf8.count + 1 + path.utf8.count) {
@@ -46,12 +46,12 @@ package enum PercentEncoding {
 
     private static func encode(_ text: String, keeping kept: Unicode.Scalar) -> String {
         let kept = UInt8(ascii: kept)
-        // Most texts have nothing to encode, and are returned without a copy.
+        // Most texts need no encoding and are returned without a copy.
         let count = text.utf8.count { !ASCII.isUnreserved($0) && $0 != kept }
         return count == 0 ? text : encode(text.utf8, keeping: kept, count)
     }
 
-    /// - Parameter count: How many of the bytes are encoded.
+    /// - Parameter count: The number of bytes to encode.
     private static func encode(_ bytes: some Collection<UInt8>, keeping kept: UInt8, _ count: Int)
         -> String
     {
@@ -73,7 +73,7 @@ package enum PercentEncoding {
         }
     }
 
-    /// The position of a malformed sequence.
+    /// A malformed escape sequence.
     package struct Malformed: Error, Equatable {
         /// In bytes from the start of the encoded text.
         package var offset: Int

@@ -1,10 +1,10 @@
 /// A time such as `1994-11-06T08:49:37.123456Z` (RFC 3339, section 5.6). Only the syntax is checked.
 package struct RFC3339 {
-    /// Date and time in the zone of the offset.
+    /// Date and time in the zone of ``offsetSeconds``.
     package private(set) var date = CivilDate()
-    /// The number of digits of the fraction; 0 without a fraction.
+    /// The number of digits of the fraction.
     package private(set) var fractionDigits = 0
-    /// The fraction of the second. Further digits are dropped.
+    /// The fraction of the second, truncated.
     package private(set) var nanoseconds = 0
     /// The offset from UTC, positive to the east.
     package private(set) var offsetSeconds = 0
@@ -49,8 +49,7 @@ package struct RFC3339 {
 }
 
 extension HTTPDate {
-    /// Formats a time as `1994-11-06T08:49:37.000Z` (RFC 3339), with exactly three decimals. A time before 1970 or
-    /// after 9999 becomes the start or the end of that range.
+    /// Formats a time as `1994-11-06T08:49:37.000Z` (RFC 3339) with three decimals, clamped to the years 1970 to 9999.
     package static func rfc3339(milliseconds: Int64) -> String {
         let milliseconds = max(0, min(milliseconds, 253_402_300_799_999))
         let time = CivilDate(seconds: milliseconds / 1000)

@@ -1,8 +1,8 @@
 /// The position of a request in a distributed trace: the `traceparent` field of W3C Trace Context.
 public struct TraceContext: Sendable, Equatable {
-    /// The trace's id in 32 hexadecimal digits, not all zero.
+    /// The trace ID in 32 hexadecimal digits, not all zero.
     public let traceID: String
-    /// The id of the span that sends the request, in 16 hexadecimal digits, not all zero.
+    /// The ID of the span that sends the request, in 16 hexadecimal digits, not all zero.
     public let spanID: String
     /// The flags that version 00 and level 2 define: sampled (1) and random (2).
     public let flags: UInt8
@@ -17,8 +17,8 @@ public struct TraceContext: Sendable, Equatable {
         self.flags = flags & 3
     }
 
-    /// Parses a field's value (section 3.2.2): `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits, in lower case. Later
-    /// versions may continue after another `-`. Returns nil if it is malformed: the value must be ignored then.
+    /// Parses a field value (section 3.2.2): `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits, in lower case. Later
+    /// versions may continue after another `-`. A malformed value gives nil and must be ignored.
     package init?(_ text: UnsafeBufferPointer<UInt8>) {
         guard text.count >= TraceContext.length, text[2] == 0x2d, text[35] == 0x2d, text[52] == 0x2d,
             let version = TraceContext.byte(text[0], text[1]), version != 0xff,
@@ -29,7 +29,7 @@ public struct TraceContext: Sendable, Equatable {
         self.init(traceID: traceID, spanID: spanID, flags: flags)
     }
 
-    /// Whether the spans of the trace are recorded.
+    /// Whether the trace's spans are recorded.
     public var isSampled: Bool { flags & TraceContext.sampled != 0 }
 
     /// The field's value, in version 00.
@@ -50,7 +50,6 @@ public struct TraceContext: Sendable, Equatable {
         return Hexadecimal.encode((0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) })
     }
 
-    /// The text of an id: digits in lower case, not all zero.
     private static func identifier(_ digits: Slice<UnsafeBufferPointer<UInt8>>) -> String? {
         guard digits.allSatisfy({ digit($0) != nil }), digits.contains(where: { $0 != 0x30 }) else { return nil }
         return String(decoding: digits, as: UTF8.self)
@@ -70,13 +69,13 @@ public struct TraceContext: Sendable, Equatable {
     }
 }
 
-/// The `tracestate` field of W3C Trace Context, which is passed on unchanged.
+/// The `tracestate` field of W3C Trace Context, which is forwarded unchanged.
 package enum TraceState {
     private static let maximumBytes = 512
     private static let maximumMembers = 32
 
-    /// The lines of the field as one value; nil if there is nothing to pass on. That is also so for more than 512 bytes or
-    /// 32 members, for another byte than visible ASCII, space and tab, and for a member without a key and a value.
+    /// The field lines as one value; nil if it is empty, exceeds 512 bytes or 32 members, has a byte other than visible
+    /// ASCII, space and tab, or has a member without a key or value.
     package static func joined(_ lines: [String]) -> String? {
         let text = lines.joined(separator: ",")
         guard (1...maximumBytes).contains(text.utf8.count),

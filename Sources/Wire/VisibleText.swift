@@ -1,7 +1,7 @@
 /// Makes text from a file, a request or an argument safe to print on a terminal.
 package enum VisibleText {
-    /// Whether a terminal may interpret a character instead of showing it: ASCII and C1 control characters (U+0080 to
-    /// U+009F), format characters such as those that change the text direction, and line and paragraph separators.
+    /// Whether a terminal may interpret a character: ASCII and C1 control characters (U+0080 to U+009F), format
+    /// characters such as those that change the text direction, and line and paragraph separators.
     package static func isHidden(_ scalar: Unicode.Scalar) -> Bool {
         if scalar.value < 0x7F { return scalar.value < 0x20 }
         switch scalar.properties.generalCategory {
@@ -25,7 +25,7 @@ package enum VisibleText {
         return shown.joined(separator: "/") + end
     }
 
-    /// Escapes a character as in rules and JSON: `\u001b`, or a surrogate pair in two escapes.
+    /// Escapes a character as in rules and JSON: `\u001b`, or two escapes for a surrogate pair.
     package static func escape(_ scalar: Unicode.Scalar) -> String {
         UTF16.encode(scalar)!.map { unit in
             let digits = String(unit, radix: 16)
@@ -33,7 +33,7 @@ package enum VisibleText {
         }.joined()
     }
 
-    /// Adds a text in quotes: the quote, backslashes and hidden characters are escaped.
+    /// Appends a quoted text, escaping the quote, backslashes and hidden characters.
     package static func quote(_ text: String, in quote: Unicode.Scalar, to output: inout String) {
         output.unicodeScalars.append(quote)
         for scalar in text.unicodeScalars {
@@ -48,7 +48,7 @@ package enum VisibleText {
         output.unicodeScalars.append(quote)
     }
 
-    /// As ``escape(_:)``, but line breaks and tabs by their letters.
+    /// Like ``escape(_:)``, but line breaks and tabs by their letters.
     private static func escapeShortly(_ scalar: Unicode.Scalar) -> String {
         switch scalar {
         case "\n": "\\n"
@@ -61,7 +61,7 @@ package enum VisibleText {
     /// A text in one line: hidden characters are escaped, line breaks and tabs as `\n`, `\r` and `\t`.
     package static func escaped(_ text: String) -> String { escaped(text, keeping: "") }
 
-    /// Text on several lines: like `escaped`, but line feeds and tabs are kept.
+    /// Like ``escaped(_:)``, but keeps line feeds and tabs.
     package static func escapedLines(_ text: String) -> String { escaped(text, keeping: "\n\t") }
 
     private static func escaped(_ text: String, keeping kept: String) -> String {

@@ -57,7 +57,7 @@ enum IndexSchema {
     }
 
     static func foreign(_ path: String) -> BucketError {
-        BucketError(.unavailable, "\(path) belongs to another program or a newer version: it is left unchanged")
+        BucketError(.unavailable, "\(path) is the index of another program or a newer version: it is left unchanged")
     }
 
     private static func isUsable(_ connection: SQLiteConnection) throws(SQLiteError) -> Bool {

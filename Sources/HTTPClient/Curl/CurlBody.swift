@@ -1,6 +1,6 @@
 import System
 
-/// The body of a response that libcurl receives.
+/// The body of a libcurl response.
 final class CurlBody: ByteSource {
     private let transfer: CurlTransfer
 

@@ -4,7 +4,6 @@ import Wire
 struct CurlHead {
     /// The maximum size of a head in bytes.
     static let maximumBytes = 64 * 1024
-    /// The maximum number of fields.
     static let maximumFields = 1024
     /// The maximum number of interim responses before the final one.
     static let maximumInterim = 16
@@ -22,8 +21,7 @@ struct CurlHead {
         return Int64(contentLength).map { $0 >= 0 } ?? false
     }
 
-    /// Parses one line with its line end. Lines after a complete head are trailers and are ignored.
-    /// - Returns: false if the head is malformed or exceeds a limit.
+    /// Parses a line with its line end, ignoring trailers. Returns false if the head is malformed or exceeds a limit.
     mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
         if isComplete { return true }
         bytes += line.count

@@ -73,7 +73,7 @@ private struct CurlLibrary: @unchecked Sendable {
     }
 }
 
-/// Why libcurl can't be loaded; nil if it can. Loads the library.
+/// Loads the library. Returns why it can't be loaded; nil if it can.
 func curlFault() -> String? {
     if case .failure(let missing) = CurlLibrary.loaded { missing.cause } else { nil }
 }

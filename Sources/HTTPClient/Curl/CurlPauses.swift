@@ -1,4 +1,4 @@
-/// Which directions of a transfer libcurl has paused, so that neither a slow reader nor a slow writer fills the memory.
+/// The directions in which libcurl has paused a transfer, so that no slow reader or writer fills the memory.
 ///
 /// | event                                                  | receiving | sending |
 /// |--------------------------------------------------------|-----------|---------|
@@ -8,13 +8,13 @@
 /// | `resume`, paused and less than half the limit buffered | continues | continues |
 /// | `resume`, paused and there are bytes to send           |           | continues |
 struct CurlPauses: Equatable {
-    /// The number of buffered body bytes at which receiving is paused. With one more read of libcurl, 64 KiB.
+    /// The number of buffered body bytes at which receiving pauses: 64 KiB with another read of libcurl.
     static let bufferLimit = 48 * 1024
 
     private(set) var isReceivePaused = false
     private(set) var isSendPaused = false
 
-    /// Bytes of the response's body arrived while `buffered` bytes wait for the reader.
+    /// Handles body bytes of the response while `buffered` bytes wait for the reader.
     /// - Returns: Whether they are accepted. If not, libcurl offers them again after it continues.
     mutating func receive(buffered: Int) -> Bool {
         guard buffered >= CurlPauses.bufferLimit else { return true }
@@ -25,7 +25,7 @@ struct CurlPauses: Equatable {
     /// The request's body has no bytes to send.
     mutating func sourceIsEmpty() { isSendPaused = true }
 
-    /// The reader or the writer has continued. If libcurl asks for bytes to send and there are none, it pauses again.
+    /// Called when the reader or writer has continued. If libcurl then gets no bytes to send, it pauses again.
     /// - Returns: Whether libcurl must be informed.
     mutating func resume(buffered: Int, canSend: Bool) -> Bool {
         let resumesReceive = isReceivePaused && buffered < CurlPauses.bufferLimit / 2

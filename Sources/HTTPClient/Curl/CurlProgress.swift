@@ -1,4 +1,4 @@
-/// Whether the upstream makes progress with a transfer of libcurl's. Times and limits are in nanoseconds.
+/// The upstream's progress with a libcurl transfer. Times and limits are in nanoseconds.
 ///
 /// | phase       | begins                          | progress                                             | limit              |
 /// |-------------|---------------------------------|------------------------------------------------------|--------------------|
@@ -6,13 +6,12 @@
 /// | `waiting`   | with the last byte of the body  | the head of the response                             | `firstByteTimeout` |
 /// | `receiving` | with the head                   | `progressBytes` arrive; only while the reader waits  | `progressTimeout`  |
 ///
-/// ``ClientRequest/waitLimit`` raises every limit. With it, one byte is progress enough while receiving.
+/// ``ClientRequest/waitLimit`` raises every limit. With it, one byte is sufficient progress while receiving.
 struct CurlProgress {
     enum Phase: Equatable {
         case sending, waiting, receiving
     }
     enum Verdict: Equatable {
-        /// There is time left, until ``deadline(_:_:)``.
         case inTime
         /// The upstream accepts no more of the request.
         case sendTimedOut
@@ -26,7 +25,6 @@ struct CurlProgress {
     /// Measures how long the upstream has not accepted the request's body.
     private var sendClock = ProgressClock()
 
-    /// - Parameter hasBody: Whether the request has a body that is not empty.
     init(hasBody: Bool, waitLimit: UInt64?, now: UInt64) {
         phase = hasBody ? .sending : .waiting
         self.waitLimit = waitLimit
@@ -34,10 +32,9 @@ struct CurlProgress {
         sendClock.start(now)
     }
 
-    /// libcurl took bytes of the request's body, which means that the upstream has accepted those before.
-    /// - Parameters:
-    ///   - isLast: Whether the whole body was taken.
-    ///   - received: The number of body bytes received so far.
+    /// Counts body bytes that libcurl read, which means that the upstream has accepted the preceding ones.
+    /// - Parameter isLast: Whether the whole body was read.
+    /// - Parameter received: The number of body bytes received so far.
     mutating func sent(
         _ count: Int, isLast: Bool, received: UInt64, _ settings: UpstreamSettings, _ now: UInt64
     ) {
@@ -48,19 +45,16 @@ struct CurlProgress {
         restart(received: received, now)
     }
 
-    /// The request's body has no bytes to send, so the upstream is not waited for.
+    /// The request's body has no bytes to send, so we do not wait for the upstream.
     mutating func sourceIsEmpty(_ now: UInt64) { sendClock.stop(now) }
 
-    /// The head of the response was delivered.
     mutating func headDelivered(received: UInt64, _ now: UInt64) {
         phase = .receiving
         restart(received: received, now)
     }
 
-    /// Begins a new interval.
     mutating func restart(received: UInt64, _ now: UInt64) { mark = (received, now) }
 
-    /// The limit of the current phase.
     func limit(_ settings: UpstreamSettings) -> UInt64 {
         max(
             waitLimit ?? 0,
@@ -71,7 +65,7 @@ struct CurlProgress {
     func deadline(_ settings: UpstreamSettings, _ now: UInt64) -> UInt64 {
         let limit = limit(settings)
         guard phase == .sending else { return mark.time &+ limit }
-        // If the upstream does not have to act now, it may have to soon.
+        // If the upstream need not act now, it may have to soon.
         return min(sendClock.deadline(limit), now &+ limit)
     }
 

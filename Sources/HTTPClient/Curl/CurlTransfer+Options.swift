@@ -2,12 +2,11 @@ import CCurl
 import System
 import Wire
 
-/// The options of a request's easy handle, and the functions that libcurl calls.
+/// The options of a request's easy handle, and libcurl's callbacks.
 extension CurlTransfer {
     /// The size of libcurl's read buffer. A TLS record is no larger.
     private static let readSize = 16 * 1024
 
-    /// Sets all options of the easy handle.
     func setUp() {
         let settings = transport.settings
         let this = Unmanaged.passUnretained(self).toOpaque()
@@ -19,7 +18,7 @@ extension CurlTransfer {
         set(CURLOPT_URL, "\(settings.origin)\(request.target)")
         set(CURLOPT_PROTOCOLS_STR, settings.origin.scheme.rawValue)
         set(CURLOPT_PROXY, transport.proxy?.url ?? "")
-        // The environment is not for libcurl to read.
+        // libcurl must not read the environment.
         set(CURLOPT_NOPROXY, "")
         // The proxy's response to CONNECT is not the response.
         set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
@@ -32,7 +31,7 @@ extension CurlTransfer {
         set(CURLOPT_MAXAGE_CONN, Int(max(1, settings.idleTimeout / 1_000_000_000)))
         let version = request.isBulk ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS
         set(CURLOPT_HTTP_VERSION, Int(version))
-        // In clear text only a response shows that a connection can't be shared, so waiting for one could mean waiting
+        // In clear text only a response shows that a connection can't be shared, so waiting for it could mean waiting
         // for the end of another request's upload.
         if !request.isBulk, settings.origin.scheme == .https { set(CURLOPT_PIPEWAIT, 1) }
         set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
@@ -82,7 +81,7 @@ extension CurlTransfer {
     }
 
     private func setFields() {
-        // Removes the fields that libcurl would add by itself.
+        // Remove the fields that libcurl adds by default.
         for line in ["Accept:", "Expect:", "Transfer-Encoding:"] {
             lines = curl_slist_append(lines, line)
         }

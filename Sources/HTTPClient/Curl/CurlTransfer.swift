@@ -3,7 +3,7 @@ import Glibc
 import System
 import Wire
 
-/// One request that libcurl executes.
+/// A request that libcurl executes.
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class CurlTransfer: Transfer, @unchecked Sendable {
@@ -17,7 +17,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     private var head = CurlHead()
     /// How often libcurl has started to send the request.
     private var sendings = 0
-    /// The number of bytes of ``RequestBody/bytes(_:)`` that were sent.
+    /// The number of bytes sent of ``RequestBody/bytes(_:)``.
     private var sent = 0
     private var isHeadDelivered = false
     private var received: [UInt8] = []
@@ -31,7 +31,6 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     let words = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
     var lines: UnsafeMutablePointer<curl_slist>?
     private var resume: (() -> Void)?
-    /// Set once, at the end.
     private var isReleased = false
     private var failure: ClientError?
     private var timer: LoopTimer?
@@ -71,7 +70,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         statistics.alive.subtract(1, ordering: .relaxed)
     }
 
-    // MARK: libcurl's callbacks: they move bytes and record; act() does the rest
+    // MARK: libcurl's callbacks, which move bytes and record events for act()
 
     func takeHeader(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
         guard head.take(line) else {
@@ -86,7 +85,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         changed()
         guard pauses.receive(buffered: buffered) else { return Int(CURL_WRITEFUNC_PAUSE) }
         if used >= CurlPauses.bufferLimit / 2 {
-            // Otherwise a reader that is too slow would make all bytes stay in memory.
+            // Otherwise a slow reader would keep all bytes in memory.
             received.removeSubrange(..<used)
             used = 0
         }
@@ -131,9 +130,9 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             EventLoop.monotonicNow())
     }
 
-    /// Whether libcurl may send the request now, on a connection that is ready. libcurl asks again before it repeats the
-    /// request by itself, because a reused connection ended without a response. The upstream may have executed the request
-    /// nevertheless. So only a read may be repeated here, once; ``Upstream`` decides about all others.
+    /// Whether libcurl may send the request on a ready connection. libcurl asks again before it repeats a request whose
+    /// reused connection ended without a response. The upstream may still have executed it, so only a read may be
+    /// repeated here, once; ``Upstream`` decides about others.
     func maySend() -> Bool {
         sendings += 1
         if sendings == 1 || sendings == 2 && request.isRead && request.isRepeatable { return true }
@@ -153,7 +152,6 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         transport.markChanged(self)
     }
 
-    /// libcurl has ended the transfer.
     func finished(_ code: CURLcode) {
         result = code
         changed()
@@ -226,7 +224,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         }
         var requestBytes = 0
         sluice_easy_get_long(easy, CURLINFO_REQUEST_SIZE, &requestBytes)
-        // A request to a proxy counts as bytes, too, but the upstream has none of it.
+        // A request to a proxy counts as bytes too, but does not reach the upstream.
         let mayHaveReached = sendings > 0 && (requestBytes > 0 || sendings > 1)
         let kind: ClientError.Code =
             switch code {
@@ -243,7 +241,6 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         return error
     }
 
-    /// Removes everything from libcurl.
     private func release() {
         guard !isReleased else { return }
         isReleased = true
@@ -274,7 +271,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         loop.arm(timer, after: due > now ? due - now : 1)
     }
 
-    /// Whether the transfer waits for the upstream and not for the reader.
+    /// Whether the transfer waits for the upstream, not for the reader.
     private var isUpstreamsTurn: Bool {
         if pauses.isReceivePaused || buffered > 0 { return false }
         return !isHeadDelivered || resume != nil

@@ -13,7 +13,7 @@ final class CurlTransport: Transport, EventHandler {
     let proxy: ProxyAddress?
     let loop: EventLoop
     let statistics: UpstreamStatistics
-    /// nil once the transport is closed, or if libcurl could not allocate it. Every request fails then.
+    /// nil once the transport is closed, or if libcurl could not allocate it; every request then fails.
     private var multi: UnsafeMutableRawPointer?
     private var sockets: [Int32: CurlSocket] = [:]
     private var timer: LoopTimer?
@@ -21,12 +21,11 @@ final class CurlTransport: Transport, EventHandler {
     /// Idle easy handles. Creating one costs more than a request.
     private var idle: [UnsafeMutableRawPointer] = []
     private var isDirty = false
-    /// The numbers of connections that the statistics include.
+    /// The numbers of connections included in the statistics.
     private var counted = (open: 0, idle: 0)
     private var changed: [CurlTransfer] = []
 
     private static let isInitialized = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
-    /// The maximum number of idle handles.
     private static let maximumIdle = 16
 
     init(
@@ -59,8 +58,7 @@ final class CurlTransport: Transport, EventHandler {
         Unmanaged<CurlTransport>.fromOpaque(pointer!).takeUnretainedValue()
     }
 
-    /// Updates the numbers of connections in the statistics. libcurl does not report which connections are idle: the idle
-    /// ones are those in excess of the requests.
+    /// Updates the connection statistics. libcurl does not report which are idle: those in excess of the requests.
     private func countConnections() {
         let now = (open: sockets.count, idle: max(0, sockets.count - live.count))
         statistics.open.add(now.open - counted.open, ordering: .relaxed)
@@ -89,7 +87,7 @@ final class CurlTransport: Transport, EventHandler {
         for transfer in Array(live.values) { transfer.cancel() }
         for handle in idle { curl_easy_cleanup(handle) }
         idle = []
-        // Closes the idle connections. The callback deregisters their sockets.
+        // Closes the idle connections; the callback deregisters their sockets.
         curl_multi_cleanup(multi)
         self.multi = nil
         if let timer { loop.disarm(timer) }
@@ -132,7 +130,7 @@ final class CurlTransport: Transport, EventHandler {
         }
     }
 
-    /// Lets libcurl work on a socket, or on its timers.
+    /// Lets libcurl process a socket, or its timers.
     func action(_ socket: Int32, _ events: Int32) {
         guard let multi else { return }
         var running: Int32 = 0
@@ -153,7 +151,6 @@ final class CurlTransport: Transport, EventHandler {
 
     // MARK: The end of the batch
 
-    /// Schedules `transfer` for the end of the batch.
     func markChanged(_ transfer: CurlTransfer) {
         loop.assertCurrent()
         changed.append(transfer)
@@ -174,10 +171,10 @@ final class CurlTransport: Transport, EventHandler {
         collectFinished()
     }
 
-    /// Takes a handle back. libcurl closes its connection if the response is not complete.
+    /// Recycles a handle. libcurl closes its connection if the response is incomplete.
     func release(_ easy: UnsafeMutableRawPointer) {
         if let multi { curl_multi_remove_handle(multi, easy) }
-        // The buffer belongs to the transfer, and the handle is used again.
+        // The buffer belongs to the transfer, but the handle is reused.
         sluice_easy_pointer(easy, CURLOPT_ERRORBUFFER, nil)
         live[UInt(bitPattern: easy)] = nil
         countConnections()
@@ -209,7 +206,7 @@ private final class FailedTransfer: Transfer, @unchecked Sendable {
     }
 }
 
-/// One socket of libcurl's in the loop.
+/// A libcurl socket in the loop.
 private final class CurlSocket: EventHandler {
     private(set) var registration: Registration
     private let descriptor: Int32

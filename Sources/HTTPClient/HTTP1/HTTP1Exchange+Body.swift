@@ -2,10 +2,10 @@ import Glibc
 import System
 import Wire
 
-/// Bytes of a body that were received before the reader asked for them, in a buffer of the loop's pool.
+/// Body bytes received before the reader requested them, in a buffer of the loop's pool.
 struct ReadAhead {
     let buffer: UnsafeMutableRawBufferPointer
-    /// The bytes that were not read yet.
+    /// The bytes not read yet.
     private(set) var unread: Range<Int>
 
     init(_ buffer: UnsafeMutableRawBufferPointer, count: Int) {
@@ -21,15 +21,13 @@ struct ReadAhead {
     }
 }
 
-/// Reading a response's body.
 extension HTTP1Exchange {
-    /// The number of bytes of an unwanted body that are read and dropped to keep the connection.
+    /// The maximum number of unwanted body bytes that are read and dropped to keep the connection.
     private static let drainedBytes = 64 * 1024
 
-    /// A body that arrived with its head is an ``ArrivedBody``.
+    /// nil, because a body that arrived with its head is an ``ArrivedBody``.
     var arrivedRest: Int? { nil }
 
-    /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead {
         transport.loop.assertCurrent()
         if let failure { throw failure }
@@ -52,8 +50,8 @@ extension HTTP1Exchange {
         return result
     }
 
-    /// Reads into `buffer` bytes that were received before, or receives bytes.
-    /// - Parameter more: The number of the body's bytes after those that `buffer` has space for; nil if it is not known.
+    /// Reads bytes received earlier, or receives bytes.
+    /// - Parameter more: The number of body bytes beyond `buffer`; nil if unknown.
     private func receive(into buffer: UnsafeMutableRawBufferPointer, more: UInt64? = nil)
         -> SocketConnection.Received
     {
@@ -115,7 +113,7 @@ extension HTTP1Exchange {
         }
     }
 
-    /// Decodes in place, because the decoded bytes are never longer.
+    /// Decodes in place, because decoded bytes are never longer.
     private func readChunked(_ buffer: UnsafeMutableRawBufferPointer) -> SourceRead {
         while true {
             switch receive(into: buffer) {
@@ -139,8 +137,8 @@ extension HTTP1Exchange {
         }
     }
 
-    /// Moves the body's bytes among the first `count` bytes of `buffer` to its start.
-    /// - Returns: Their number, and whether the body ends here and where.
+    /// Moves the body bytes among the first `count` bytes of `buffer` to its start.
+    /// - Returns: Their number, and the offset at which the body ends, if it does.
     private func decode(_ buffer: UnsafeMutableRawBufferPointer, _ count: Int)
         throws(HTTP1SyntaxError) -> (kept: Int, end: Int?)
     {
@@ -180,7 +178,6 @@ extension HTTP1Exchange {
         return .end
     }
 
-    /// The part of the body that did not arrive.
     private var missing: String {
         if case .length = state.framing {
             return "\(state.remaining) bytes of the body are missing"
@@ -188,7 +185,6 @@ extension HTTP1Exchange {
         return "the last chunk is missing"
     }
 
-    /// Ends the exchange if the body is complete.
     private func complete(_ action: HTTP1ExchangeState.Action) {
         guard action != .none else { return }
         end(action)
@@ -217,7 +213,7 @@ extension HTTP1Exchange {
         ended()
     }
 
-    /// Reads the rest of the body if it is available already and short.
+    /// Reads the rest of the body if it is short and already available.
     private func drain() {
         guard state.isPersistent, state.remaining <= UInt64(HTTP1Exchange.drainedBytes) else {
             return

@@ -2,8 +2,8 @@ import Glibc
 import System
 import Wire
 
-/// One request on its connection. It sends the request as fast as the socket accepts it and parses the response's
-/// head. The body is read from the socket directly into the reader's buffer.
+/// A request on its connection. It sends the request as fast as the socket accepts it and parses the response's head.
+/// The body is read from the socket directly into the reader's buffer.
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked Sendable {
@@ -19,7 +19,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     var request: ClientRequest { writer.request }
     /// When the kernel accepted the last byte of the request, or the upstream last acknowledged bytes after that.
     private var sentAt: UInt64 = 0
-    /// The number of bytes that the upstream had not acknowledged at the last check.
+    /// The number of unacknowledged bytes at the last check.
     private var unacknowledged = Int.max
     private var sendClock = ProgressClock()
 
@@ -31,18 +31,17 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     /// The body bytes that arrived with the head, and how many of them were read.
     var rest: [UInt8] = []
     var restRead = 0
-    /// Bytes that were received before the reader asked for them.
     var ahead: ReadAhead?
     var waiter: (() -> Void)?
     var readClock = ProgressClock()
 
     /// When the held bytes of the body are sent; `UInt64.max` if none are held.
     private var heldUntil = UInt64.max
-    /// How long bytes of a body may be held, in nanoseconds: 100 ms. No service does anything with a part of a body, and
-    /// a timer that is due within milliseconds costs as much as holding saves.
+    /// How long body bytes may be held: 100 ms in nanoseconds. No service uses a partial body, and a timer that is due
+    /// within milliseconds costs as much as holding saves.
     private static let holdTime: UInt64 = 100_000_000
 
-    /// The maximum size of a chunk's line, and of all trailers, in bytes.
+    /// The maximum size in bytes of a chunk line, and of all trailers.
     private static let chunkLineBytes = 8 * 1024
 
     init(_ transport: SocketTransport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
@@ -75,20 +74,18 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         bytesArrived()
     }
 
-    /// Whether the request may be sent again, and its whole body is available.
+    /// Whether the request may be sent again and its whole body is available.
     var isRepeatable: Bool {
         if case .pipe = request.body { return false }
         return request.isRepeatable
     }
 
-    /// Whether the request may be sent once more because its connection turned out to be closed. A write that may have
-    /// reached the upstream may not: ``Upstream`` decides about that.
+    /// Whether to resend the request if its connection was closed. ``Upstream`` decides about writes that were sent.
     private var canStartOver: Bool {
         if case .pipe(let pipe) = request.body, pipe.sent > 0 { return false }
         return request.isRead && request.isRepeatable || !writer.mayHaveReached
     }
 
-    /// The connection could not be made, or is lost.
     func connectionFailed(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool = false) {
         connection = nil
         fail(code, cause, isUntrusted: isUntrusted)
@@ -119,7 +116,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         delegate?.ended(error)
     }
 
-    /// Stops sending and reading, and gives up the connection.
+    /// Stops sending and reading, and releases or closes the connection.
     func end(_ action: HTTP1ExchangeState.Action) {
         dropRest()
         partial = []
@@ -187,7 +184,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         }
     }
 
-    /// Sends what the body's pipe holds after a while.
+    /// Sends the pipe's held bytes after ``holdTime``.
     private func hold() {
         guard heldUntil == .max, let connection else { return }
         heldUntil = transport.loop.now &+ HTTP1Exchange.holdTime
@@ -234,7 +231,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         }
     }
 
-    /// Parses heads up to the final one. Returns the number of bytes they had.
+    /// Parses heads up to the final one; returns the number of bytes consumed.
     private func takeHeads(_ input: Span<UInt8>) throws(HTTP1SyntaxError) -> Int {
         var offset = 0
         while let head = try parser.parse(input.extracting(offset...)) {
@@ -251,7 +248,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         return offset
     }
 
-    /// Handles the final head, and the first bytes of the body if there are any.
+    /// Handles the final head and any first bytes of the body.
     private func begin(_ head: consuming HTTP1ResponseHead, _ following: Span<UInt8>) {
         partial = []
         let action = state.handle(
@@ -288,7 +285,6 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
 
     // MARK: Time
 
-    /// The next deadline.
     var deadline: UInt64 {
         let settings = transport.settings
         return switch state.phase {
@@ -301,7 +297,6 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         }
     }
 
-    /// The deadline has passed.
     func expired(_ connection: SocketConnection) {
         switch state.phase {
         case .head:
@@ -310,7 +305,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
                 return connection.markDirty()
             }
             guard writer.isComplete else {
-                return fail(.timedOut, "it takes no more of the request")
+                return fail(.timedOut, "the upstream stopped reading")
             }
             // The kernel may still be sending. The response timeout begins with its last byte.
             let left = connection.unacknowledged

@@ -1,5 +1,5 @@
-/// How far one exchange has come, and what becomes of its connection: it carries another exchange (RFC 9112, section
-/// 9.3), it is closed, or the request is sent once more on a new one (section 9.3.1).
+/// The state of an exchange, and the fate of its connection: it is reused (RFC 9112, section 9.3) or closed, or the
+/// request is resent on a new one (section 9.3.1).
 ///
 /// | event            | `head`                        | `body`                                                |
 /// |------------------|-------------------------------|-------------------------------------------------------|
@@ -11,37 +11,27 @@
 /// | `connectionLost` | `startOver` or `reject`       | `discard` if that is the body's end, otherwise `reject` |
 /// | `failed`         | `discard`                     | `discard`                                             |
 ///
-/// `readBody` leads to `body`, `release` and `discard` to `over`, where no event has an effect. `reject` changes nothing:
-/// `failed` follows. The empty cells can't occur.
+/// `readBody` leads to `body`, `release` and `discard` to `over`, which ignores all events. `reject` changes nothing:
+/// `failed` follows. Empty cells can't occur.
 struct HTTP1ExchangeState: Equatable {
     enum Phase: Equatable {
-        /// The final head has not been read.
         case head
         case body
-        /// The response is complete, or can't continue.
+        /// The response is complete or can't continue.
         case over
     }
     enum Event: Equatable {
-        /// Bytes of a head arrived.
         case received
-        /// The head of an interim response was parsed.
         case interim
-        /// The final head was parsed.
-        /// - Parameters:
-        ///   - keepAlive: Whether the response and the request, which must be sent completely, let the connection persist.
-        ///   - hasSurplus: Whether bytes follow the head.
+        /// The final head was parsed. `keepAlive`: the response and the request, which must be completely sent, allow
+        /// the connection to persist. `hasSurplus`: bytes follow the head.
         case head(HTTP1ResponseHead.Framing, keepAlive: Bool, hasSurplus: Bool)
-        /// Bytes of a body of declared length were read.
-        /// - Parameter hasSurplus: Whether bytes wait that were received after them.
+        /// Bytes of a body of declared length were read. `hasSurplus`: more bytes have been received after them.
         case bodyRead(Int, hasSurplus: Bool)
-        /// The end of a chunked body was read.
         case lastChunk(hasSurplus: Bool)
-        /// The connection ended or failed.
-        /// - Parameters:
-        ///   - isOrderly: Whether the upstream ended it, without an error.
-        ///   - mayResend: Whether it was idle before this exchange, and the request may be sent again.
+        /// The connection ended or failed. `isOrderly`: the upstream ended it without an error. `mayResend`: it was
+        /// idle before this exchange, and the request may be sent again.
         case connectionLost(isOrderly: Bool, mayResend: Bool)
-        /// The exchange failed or was cancelled.
         case failed
     }
     enum Action: Equatable {
@@ -51,17 +41,14 @@ struct HTTP1ExchangeState: Equatable {
         case release
         /// The exchange is over: close the connection.
         case discard
-        /// Send the request again on a new connection.
         case startOver
-        /// Report an error.
         case reject
     }
-    /// The maximum number of interim responses.
     static let maximumInterim = 16
 
     private(set) var phase = Phase.head
     private(set) var framing = HTTP1ResponseHead.Framing.none
-    /// The number of body bytes still to come, if the length is known.
+    /// The number of remaining body bytes, if known.
     private(set) var remaining: UInt64 = 0
     /// Whether the connection can carry another exchange after the body.
     private(set) var isPersistent = false

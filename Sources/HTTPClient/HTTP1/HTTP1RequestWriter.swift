@@ -1,25 +1,21 @@
 import System
 import Wire
 
-/// Writes one request to the socket: the head, and the body without copying it.
+/// Writes a request to the socket: the head, and the body without a copy.
 struct HTTP1RequestWriter {
     let request: ClientRequest
-    /// Whether the kernel has accepted the head, or the rest of it is kept here.
+    /// Whether the kernel has accepted the head, or its rest is buffered here.
     private(set) var isHeadWritten = false
-    /// Whether the kernel has accepted the whole head.
     var isHeadSent: Bool { isHeadWritten && unsent.isEmpty }
-    /// Whether the kernel has accepted the whole request.
     private(set) var isComplete = false
     /// Whether any byte was accepted, on any connection.
     private(set) var mayHaveReached = false
-    /// The part of the head that the kernel has not accepted.
     private var unsent: ArraySlice<UInt8> = []
-    /// The number of bytes sent of a body in memory.
+    /// The number of bytes sent of an in-memory body.
     private var bodySent = 0
 
     init(_ request: ClientRequest) { self.request = request }
 
-    /// Starts again for another connection.
     mutating func startOver() {
         isHeadWritten = false
         isComplete = false
@@ -27,8 +23,7 @@ struct HTTP1RequestWriter {
         bodySent = 0
     }
 
-    /// Writes as much as the kernel accepts, head and body in one system call if possible.
-    /// - Returns: The number of bytes written.
+    /// Writes as much as the kernel accepts, head and body in one system call if possible. Returns the number of bytes.
     /// - Throws: ``SocketConnection/Failure`` if the connection has failed.
     mutating func write(to connection: SocketConnection, _ transport: SocketTransport)
         throws(SocketConnection.Failure) -> Int
@@ -58,7 +53,6 @@ struct HTTP1RequestWriter {
         return total
     }
 
-    /// Whether bytes of the body can be sent now.
     private var hasBody: Bool {
         switch request.body {
         case .none: false
@@ -91,7 +85,6 @@ struct HTTP1RequestWriter {
         return min(taken, head.count)
     }
 
-    /// Writes the head to the transport's buffer.
     private func encodeHead(_ transport: SocketTransport) -> UnsafeRawBufferPointer {
         let method = request.method
         var target = request.target
@@ -119,7 +112,7 @@ struct HTTP1RequestWriter {
         return UnsafeRawBufferPointer(start: start, count: output.end - start)
     }
 
-    /// The end of the bytes written so far. The caller has reserved enough memory.
+    /// Writes into memory that the caller has reserved.
     private struct Output {
         var end: UnsafeMutableRawPointer
 

@@ -1,7 +1,7 @@
 import Glibc
 import Wire
 
-/// A response's head, and how its body is delimited (RFC 9112, section 6.3).
+/// A response's head and the framing of its body (RFC 9112, section 6.3).
 struct HTTP1ResponseHead {
     enum Framing: Equatable {
         case none
@@ -21,7 +21,7 @@ struct HTTP1ResponseHead {
     var length: Int
 }
 
-/// Parses one response head strictly (RFC 9112), incrementally. Each byte is examined once.
+/// Parses one response head strictly (RFC 9112) and incrementally. Each byte is examined once.
 struct HTTP1ResponseParser {
     /// The maximum size of a head in bytes.
     static let maximumBytes = 64 * 1024
@@ -41,8 +41,7 @@ struct HTTP1ResponseParser {
 
     init(respondsToHead: Bool) { self.respondsToHead = respondsToHead }
 
-    /// Continues with `input`, which begins at the head's first byte and has grown since the last call.
-    /// - Returns: nil if the head is not complete yet.
+    /// Continues with `input`, which begins with the head and has grown since the last call; nil for more bytes.
     /// - Throws: ``HTTP1SyntaxError`` if the head is malformed or too long.
     mutating func parse(_ input: Span<UInt8>) throws(HTTP1SyntaxError) -> HTTP1ResponseHead? {
         while let end = endOfLine(input) {
@@ -78,7 +77,7 @@ struct HTTP1ResponseParser {
 
     private static let version: StaticString = "HTTP/1."
 
-    /// Whether the bytes so far can begin a status line. A peer with another protocol fails at once.
+    /// Throws if the bytes so far can't begin a status line, so that a peer with another protocol fails at once.
     private func checkStart(_ input: Span<UInt8>) throws(HTTP1SyntaxError) {
         let version = HTTP1ResponseParser.version
         // A TLS alert (RFC 8446, section 5.1).

@@ -1,7 +1,6 @@
 import Glibc
 import System
 
-/// Reading a response's body.
 extension HTTP2Exchange {
     var arrivedRest: Int? { phase == .body && hasEnd ? bytes.count - bytesRead : nil }
 
@@ -34,8 +33,7 @@ extension HTTP2Exchange {
         return .wait
     }
 
-    /// Lets the session receive bytes into the reader's buffer.
-    /// - Returns: nil if there are none now.
+    /// Lets the session receive bytes into the reader's buffer; returns nil if there are none now.
     private func receive(into buffer: UnsafeMutableRawBufferPointer) -> Int? {
         guard !hasEnd, let session else { return nil }
         (target, targetCount) = (buffer, 0)
@@ -51,8 +49,7 @@ extension HTTP2Exchange {
         return count
     }
 
-    /// Passes bytes to the reader that reads now.
-    /// - Returns: Their number.
+    /// Passes bytes to the current read; returns their number.
     func passToReader(_ part: UnsafeRawBufferPointer) -> Int {
         let count = min(part.count, target.count - targetCount)
         guard count > 0 else { return 0 }
@@ -62,7 +59,7 @@ extension HTTP2Exchange {
         return count
     }
 
-    /// Keeps bytes until they are read.
+    /// Buffers bytes until they are read.
     func keep(_ part: UnsafeRawBufferPointer) {
         if part.isEmpty { return }
         if bytesRead > 0, bytes.count + part.count > bytes.capacity {
@@ -92,7 +89,7 @@ extension HTTP2Exchange {
         transport.loop.assertCurrent()
         guard phase == .body else { return }
         waiter = nil
-        // The end may come in a frame of its own.
+        // The end may arrive in a separate frame.
         if !hasEnd, total == head?.contentLength { session?.receive(for: self) }
         closedByReader()
     }

@@ -7,10 +7,9 @@ import Wire
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     enum Phase {
-        /// The final head was not delivered.
         case head
         case body
-        /// The response is complete, or can't continue.
+        /// The response is complete or can't continue.
         case over
     }
     let transport: SocketTransport
@@ -18,11 +17,11 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     private var delegate: (any TransferDelegate)?
     /// nil once nothing more is sent or received.
     var session: HTTP2Session?
-    /// The stream; 0 before there is one.
+    /// The stream's identifier; 0 before it is opened.
     private(set) var id: Int32 = 0
     private(set) var phase = Phase.head
     private(set) var failure: ClientError?
-    /// Whether another exchange has failed with its connection.
+    /// Whether another exchange has already reported the failure of its connection.
     var isFailureReported = false
     /// The same request over HTTP/1.1, if the upstream chose that.
     private var substitute: (any Transfer)?
@@ -36,7 +35,6 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     var isDeferred = false
     /// Whether the request's head was written, so that the upstream may act on it.
     var mayHaveReached = false
-    /// Whether the whole request was written.
     var isSent = false
     private var sentAt: UInt64 = 0
     private var sendClock = ProgressClock()
@@ -49,13 +47,12 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     var resetCode: UInt32?
     /// The code with which nghttp2 has closed the stream.
     var closeCode: UInt32?
-    /// nghttp2's error that kept it from sending the request.
+    /// The nghttp2 error that prevented sending the request.
     var unsentCode: Int32?
     private var block: HTTP2ResponseHead?
     private(set) var head: HTTP2ResponseHead?
     private var hasReceived = false
     private var interimResponses = 0
-    /// Whether the response is complete.
     private(set) var hasEnd = false
 
     // The body.
@@ -92,7 +89,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         sendClock.start(transport.loop.now)
     }
 
-    /// The number of bytes of the body that can be sent now. None after the response's head, as over HTTP/1.1.
+    /// The number of body bytes that can be sent now; 0 after the response's head, as over HTTP/1.1.
     var available: Int {
         guard phase == .head else { return 0 }
         return switch request.body {
@@ -102,10 +99,9 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         }
     }
 
-    /// Whether `count` more bytes complete the body.
     func isLast(_ count: Int) -> Bool { UInt64(bodySent + count) == request.bodyLength }
 
-    /// Copies the next bytes of the body, and removes them.
+    /// Moves the next bytes of the body into `frame`.
     func takeBody(into frame: UnsafeMutableRawBufferPointer) {
         switch request.body {
         case .none: break
@@ -135,7 +131,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         }
     }
 
-    /// Wakes the body's writer if there is space. Not called within nghttp2.
+    /// Wakes the body's writer if there is capacity. Not called within nghttp2.
     func wakeWriter() {
         if case .pipe(let pipe) = request.body { pipe.wakeWriter() }
     }
@@ -152,7 +148,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         return fault == nil
     }
 
-    /// - Returns: Whether it was the final head.
+    /// Returns whether it was the final head.
     func blockEnded(ends: Bool) -> Bool {
         defer { block = nil }
         guard fault == nil, let block else { return false }
@@ -191,7 +187,6 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
 
     // MARK: Acting on what was recorded
 
-    /// Whether nghttp2 has closed the stream.
     var isClosed: Bool { closeCode != nil }
 
     func advance() {
@@ -234,7 +229,6 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         transport.http2?.noteDownload(request, status: head?.status ?? 0, isLarge: true)
     }
 
-    /// The stream has ended before the response was complete.
     private func closedEarly() {
         let isRefused =
             unsentCode != nil || closeCode == NGHTTP2_REFUSED_STREAM.rawValue
@@ -244,7 +238,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
             mayHaveReached = false
             return continueOverHTTP1()
         }
-        // The upstream has surely not processed the request (RFC 9113, section 8.7).
+        // The upstream has certainly not processed the request (RFC 9113, section 8.7).
         if isRefused, phase == .head, !hasReceived {
             mayHaveReached = false
             if canBeSentAgain { return moveOn("the upstream refused the request") }
@@ -265,8 +259,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         return true
     }
 
-    /// The connection is lost.
-    /// - Parameter mayResend: Whether the upstream may have closed the connection before it received the request.
+    /// The connection is lost. `mayResend`: the upstream may have closed it before it received the request.
     func connectionLost(_ how: String, mayResend: Bool) {
         guard phase != .over else { return }
         let canStartOver =
@@ -281,7 +274,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
             isUntrusted: false)
     }
 
-    /// Sends the request on another connection, or fails after a few.
+    /// Sends the request on another connection, or fails after a few moves.
     func moveOn(_ reason: String) {
         guard phase == .head else { return }
         if transport.isClosed {
@@ -301,7 +294,6 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         http2.reassign(self, from: previous)
     }
 
-    /// Sends the request by HTTP/1.1.
     func continueOverHTTP1() {
         guard phase == .head, let delegate = delegate.take() else { return }
         phase = .over
@@ -323,7 +315,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         delegate?.ended(error)
     }
 
-    /// The response was read to its end, or is not wanted.
+    /// Ends the exchange after the response was read completely, or is unwanted.
     func finish() {
         phase = .over
         leave()
@@ -331,7 +323,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         delegate.take()?.ended(nil)
     }
 
-    /// Leaves the session. If the stream is not closed, it is reset.
+    /// Leaves the session, resetting the stream if it is not closed.
     private func leave() {
         session.take()?.remove(self)
         isLarge = false
@@ -343,7 +335,6 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         fail(.cancelled, "given up", isUntrusted: false)
     }
 
-    /// Ends the exchange because its reader has closed the body.
     func closedByReader() {
         failure = ClientError(.cancelled, "the body was closed")
         finish()
@@ -359,7 +350,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         return true
     }
 
-    /// Notes that `count` more bytes were read. Returns whether the window has grown.
+    /// Counts `count` further bytes read. Returns whether the window has grown.
     func growWindow(_ count: Int) -> Bool {
         consumedSinceGrowth += count
         guard consumedSinceGrowth >= window, window < HTTP2Session.maximumWindow else {
@@ -370,7 +361,6 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         return true
     }
 
-    /// The next deadline.
     var deadline: UInt64 {
         let settings = transport.settings
         return switch phase {
@@ -383,12 +373,11 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         }
     }
 
-    /// The deadline has passed.
     func expired() {
         switch phase {
         case .head:
             fail(
-                .timedOut, isSent ? "no response in time" : "it takes no more of the request",
+                .timedOut, isSent ? "no response in time" : "the upstream stopped reading",
                 isUntrusted: false)
         case .body: fail(.timedOut, "no more of the response in time", isUntrusted: false)
         case .over: break

@@ -3,23 +3,23 @@ import Wire
 
 /// The HTTP/2 sessions of one upstream on one loop. Confined to its loop.
 ///
-/// A request goes to the first session that can take it, so that few connections are used and the others become idle.
-/// A connection has one window of TCP and delivers in order, so large bodies would delay small ones:
-/// - An upload of more than ``largeBody`` is sent over HTTP/1.1. It also does not depend on the upstream's windows then,
+/// A request goes to the first session that can take it, so that few connections are used and the others become idle. A
+/// connection has one TCP window and delivers in order, so large bodies would delay small ones:
+/// - An upload of more than ``largeBody`` uses HTTP/1.1. It then does not depend on the upstream's windows either,
 ///   which are often as small as 64 KiB.
 /// - A download uses HTTP/1.1, a fifth cheaper, if the last response to that request exceeded ``largeBody``.
 /// - A session that receives a body of more than ``largeBody`` takes no further requests until that body is complete.
-/// - A session carries at most ``maximumStreams`` requests at once.
+/// - A session carries at most ``maximumStreams`` concurrent requests.
 ///
 /// The first connection shows whether the upstream speaks HTTP/2. Until then other requests wait for it.
 final class HTTP2Pool {
     /// In bytes.
     static let largeBody: UInt64 = 256 * 1024
     static let maximumStreams = 32
-    /// How long an upstream that chose HTTP/1.1 is not offered HTTP/2 again, in nanoseconds.
+    /// How long HTTP/2 is not offered again to an upstream that chose HTTP/1.1, in nanoseconds.
     private static let memory: UInt64 = 600_000_000_000
 
-    /// It owns the pool.
+    /// The pool's owner.
     unowned let transport: SocketTransport
     /// The value of `:authority`: byte for byte the `host` of HTTP/1.1, which signatures cover.
     let authority: [UInt8]
@@ -27,9 +27,9 @@ final class HTTP2Pool {
     private var buffer: UnsafeMutableRawBufferPointer?
     private var sessions: [HTTP2Session] = []
     private var largeDownloads = LargeDownloads()
-    /// Until when the upstream is taken to speak HTTP/1.1 only; 0 if it never chose that.
+    /// Until this time the upstream is assumed to speak only HTTP/1.1; 0 if it never chose that.
     private var http1Until: UInt64 = 0
-    /// How many requests a session carries before the upstream has announced its limit: the limit it announced last.
+    /// The number of requests per session before the upstream announces its limit: the last announced limit.
     var expectedStreams = HTTP2Pool.maximumStreams
 
     init(_ transport: SocketTransport) {
@@ -39,7 +39,7 @@ final class HTTP2Pool {
 
     deinit { buffer?.deallocate() }
 
-    /// Whether a request is sent by HTTP/2 if the upstream speaks it.
+    /// Whether to send a request by HTTP/2 if the upstream speaks it.
     func takes(_ request: ClientRequest) -> Bool {
         if request.isAlone || request.bodyLength > HTTP2Pool.largeBody { return false }
         if largeDownloads.contains(request) { return false }
@@ -47,16 +47,14 @@ final class HTTP2Pool {
         return transport.loop.now >= http1Until && !transport.hasIdle
     }
 
-    /// Notes whether a response has a large body.
-    /// - Parameter status: Only 200 and 206 say something about the object.
+    /// Notes whether a response has a large body. Other statuses than 200 and 206 say nothing about the object.
     func noteDownload(_ request: ClientRequest, status: Int, isLarge: Bool) {
         if status == 200 || status == 206 { largeDownloads.note(request, isLarge: isLarge) }
     }
 
-    /// Forgets that the response to a request is large. It had none over HTTP/1.1, which the upstream may not speak.
+    /// Forgets a large response. The request got none over HTTP/1.1, which the upstream may not speak.
     func forgetDownload(_ request: ClientRequest) { largeDownloads.note(request, isLarge: false) }
 
-    /// Begins a request.
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
         let exchange = HTTP2Exchange(transport, request, delegate)
         if transport.isClosed {
@@ -69,7 +67,7 @@ final class HTTP2Pool {
         return exchange
     }
 
-    /// Gives a request to a session.
+    /// Assigns a request to a session.
     func assign(_ exchange: HTTP2Exchange) {
         transport.loop.assertCurrent()
         if let session = sessions.first(where: \.canTake) { return session.add(exchange) }
@@ -91,7 +89,7 @@ final class HTTP2Pool {
         session.add(exchange)
     }
 
-    /// The connection of a session that has just opened speaks HTTP/1.1: its requests are sent so.
+    /// Sends a new session's requests by HTTP/1.1, which its connection speaks.
     func fallBack(_ session: HTTP2Session, _ connection: SocketConnection) {
         http1Until = transport.loop.now &+ HTTP2Pool.memory
         let requests = session.giveUp()
@@ -99,15 +97,15 @@ final class HTTP2Pool {
         for exchange in requests { exchange.continueOverHTTP1() }
     }
 
-    /// Forgets a session, which takes no more requests.
+    /// Removes a session, which takes no more requests.
     func forget(_ session: HTTP2Session) { sessions.removeAll { $0 === session } }
 
-    /// Ends the sessions, each after its last request.
+    /// Closes idle sessions, and the others after their last request.
     func close() {
         for session in sessions { session.closeIfIdle() }
     }
 
-    /// The buffer that frames are written to; lent for the duration of a call.
+    /// The buffer for frames; lent for the duration of a call.
     var output: UnsafeMutableRawBufferPointer {
         if let buffer { return buffer }
         let new = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
@@ -116,13 +114,13 @@ final class HTTP2Pool {
     }
 }
 
-/// Requests whose last responses were large. Those that share a slot displace each other.
+/// Requests whose last responses were large. Requests that share a slot evict each other.
 private struct LargeDownloads {
     private static let slotCount = 512
-    /// Hashes; 0 in a free slot. Empty until one is noted.
+    /// Hashes; 0 in a free slot. Empty until the first note.
     private var slots: [Int] = []
 
-    /// Whether another response is probably large too. That to a conditional request is probably none.
+    /// Whether the next response is probably large too. To a conditional request it probably is not.
     func contains(_ request: ClientRequest) -> Bool {
         if slots.isEmpty || !request.isBulk || !request.isRead { return false }
         if request.fields.contains("if-none-match") { return false }

@@ -56,7 +56,7 @@ extension ClientRequest {
 }
 
 extension HeaderFields {
-    /// Points the elements of `list` from `first` on at these fields while `body` runs.
+    /// Points the elements of `list`, starting at `first`, to these fields while `body` runs.
     fileprivate func lend<Result>(
         to list: UnsafeMutableBufferPointer<nghttp2_nv>, from first: Int, _ body: () -> Result
     ) -> Result {
@@ -76,8 +76,8 @@ extension HeaderFields {
         }
     }
 
-    /// Fields whose values are rarely repeated: indexing them would only push others out of the upstream's table.
-    /// `authorization` is never indexed by nghttp2.
+    /// Whether the values of a field rarely repeat: indexing them would only evict others from the upstream's table.
+    /// nghttp2 never indexes `authorization`.
     private static func isVolatile(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
         switch name.count {
         case 10: name.elementsEqual("x-amz-date".utf8)

@@ -5,7 +5,6 @@ struct HTTP2ResponseHead {
     /// 100 to 999; 0 in trailers.
     private(set) var status = 0
     private(set) var fields: HeaderFields
-    /// The declared length of the body.
     private(set) var contentLength: UInt64?
     private var bytes = 0
     private var count = 0
@@ -16,7 +15,7 @@ struct HTTP2ResponseHead {
         fields = isTrailer ? HeaderFields() : HeaderFields(reserving: 512)
     }
 
-    /// Releases the fields, which were delivered.
+    /// Releases the delivered fields.
     mutating func dropFields() { fields = HeaderFields() }
 
     /// Adds a field. Trailers are only counted, under the same limits as a head.
@@ -30,7 +29,7 @@ struct HTTP2ResponseHead {
         if count > HTTP1ResponseParser.maximumFields { return "too many header fields" }
         if isTrailer { return nil }
         if name.first == UInt8(ascii: ":") {
-            // nghttp2 accepts no other pseudo-header field than :status, with three digits.
+            // The only pseudo-header field that nghttp2 accepts is :status, with three digits.
             status = value.reduce(0) { $0 * 10 + Int($1 &- 0x30) }
             return nil
         }

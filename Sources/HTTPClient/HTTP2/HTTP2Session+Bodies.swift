@@ -2,9 +2,9 @@ import CNghttp2
 
 /// The bodies of exchanges: their readers and windows.
 extension HTTP2Session {
-    /// The exchange of a large body that has the connection for itself; nil if there is none. No other joins it. The
-    /// connection is read only when its reader asks. The kernel holds back the upstream meanwhile, as over HTTP/1.1, so a
-    /// large window costs no memory.
+    /// The exchange of a large body that has the connection to itself; nil if there is none. No other exchange joins
+    /// it, and the connection is read only when its reader asks. Meanwhile the kernel holds back the upstream, as over
+    /// HTTP/1.1, so a large window costs no memory.
     var onlyLarge: HTTP2Exchange? {
         guard largeBodies == 1, streams.count == 1, waiting.isEmpty else { return nil }
         return streams.first?.value
@@ -18,13 +18,13 @@ extension HTTP2Session {
         connection.markDirty()
     }
 
-    /// Whether bytes wait for the reader of a large body that has the connection for itself.
+    /// Whether bytes wait for the reader of ``onlyLarge``.
     func canReceive(for exchange: HTTP2Exchange) -> Bool {
         onlyLarge === exchange && connection?.canReceive == true
     }
 
-    /// The reader has consumed bytes: the stream's window is opened again. That of ``onlyLarge`` doubles, up to
-    /// ``maximumWindow``, whenever its reader has consumed a whole window.
+    /// Returns consumed bytes to the stream's window. The window of ``onlyLarge`` doubles, up to ``maximumWindow``,
+    /// whenever its reader has consumed a whole window.
     func consumed(_ exchange: HTTP2Exchange, _ count: Int) {
         assert(!isInCallback)
         nghttp2_session_consume_stream(session, exchange.id, count)
@@ -32,8 +32,7 @@ extension HTTP2Session {
         if nghttp2_session_want_write(session) != 0 { connection?.markDirty() }
     }
 
-    /// The length of a large body is known: if it has the connection for itself, its window opens at once. To grow by doubling
-    /// takes a round trip each time.
+    /// Opens the window of ``onlyLarge`` once its length is known. Growing by doubling takes a round trip each time.
     func openWindow(of exchange: HTTP2Exchange, length: UInt64) {
         assert(!isInCallback)
         guard onlyLarge === exchange, exchange.openWindow(length) else { return }
@@ -46,7 +45,6 @@ extension HTTP2Session {
             session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id, Int32(exchange.window))
     }
 
-    /// The writer has written bytes of a request's body.
     func bodyWritten(_ exchange: HTTP2Exchange) {
         assert(!isInCallback)
         if exchange.isDeferred {

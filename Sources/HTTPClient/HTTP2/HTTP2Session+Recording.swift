@@ -5,13 +5,13 @@ import Wire
 /// nghttp2's callbacks. They record events for ``HTTP2Session/settle()``. They copy the bytes of bodies, but
 /// call no delegate, reader or writer, and never end the session.
 extension HTTP2Session {
-    /// Frames without content in a row, beyond which the upstream only keeps us busy. As many small frames of a body that is
-    /// not wanted any more may be under way.
+    /// The maximum number of consecutive frames without content. That many small frames of an unwanted body may be in
+    /// transit; more would only keep us busy.
     private static let maximumOverhead = 10_000
 
     // MARK: Receiving
 
-    /// Counts the frames that cost work and bring nothing: all but DATA with content and the first HEADERS of a response.
+    /// Counts frames that only cost work: all but DATA with content and the first HEADERS of a response.
     func frameBegan(_ header: nghttp2_frame_hd) {
         overhead += 1
         if overhead > HTTP2Session.maximumOverhead, violation == nil {
@@ -24,13 +24,13 @@ extension HTTP2Session {
         arriving?.blockBegan()
     }
 
-    /// - Returns: Whether the rest of the block is of interest.
+    /// Returns whether the rest of the block is needed.
     func field(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) -> Bool {
         guard let arriving else { return true }
         return arriving.field(name, value)
     }
 
-    /// A frame of a stream, or of the connection, is not valid. nghttp2 resets the stream or ends the connection.
+    /// A frame of a stream or the connection is invalid. nghttp2 resets the stream or ends the connection.
     func invalid(_ id: Int32, _ reason: String) {
         guard let exchange = streams[id] else { return }
         if exchange.fault == nil { exchange.fault = reason }
@@ -61,7 +61,7 @@ extension HTTP2Session {
         }
     }
 
-    /// Bytes of a body. The connection's window is opened at once, the stream's when they are read.
+    /// Handles bytes of a body. The connection's window is replenished at once, the stream's when they are read.
     func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
         overhead = 0
         nghttp2_session_consume_connection(session, bytes.count)
@@ -100,19 +100,19 @@ extension HTTP2Session {
         }
     }
 
-    /// nghttp2 did not send a request's head. It closes the stream.
+    /// nghttp2 did not send a request's head, and closes its stream.
     func frameNotSent(_ header: nghttp2_frame_hd, _ code: Int32) {
         guard UInt32(header.type) == NGHTTP2_HEADERS.rawValue else { return }
         streams[header.stream_id]?.unsentCode = code
     }
 
-    /// How many bytes of a request's body come next.
+    /// Returns the number of the next bytes of a request's body.
     func readData(_ id: Int32, _ length: Int, _ flags: UnsafeMutablePointer<UInt32>) -> Int {
         guard let exchange = streams[id], exchange.available > 0 else {
             streams[id]?.isDeferred = true
             return Int(NGHTTP2_ERR_DEFERRED.rawValue)
         }
-        // The next frame that nghttp2 may hand over must fit behind this one.
+        // The next frame that nghttp2 may produce must fit after this one.
         let space = pool.output.count - produced - 9 - HTTP2Session.frameSpace
         let count = min(length, exchange.available, space)
         if count < min(length, exchange.available, 4096) {
@@ -124,7 +124,7 @@ extension HTTP2Session {
         return count
     }
 
-    /// Writes a DATA frame: its header, and the bytes that ``readData(_:_:_:)`` has announced.
+    /// Writes a DATA frame: its header, and the bytes announced by ``readData(_:_:_:)``.
     func sendData(_ id: Int32, _ header: UnsafePointer<UInt8>, _ length: Int) {
         let frame = UnsafeMutableRawBufferPointer(rebasing: pool.output[produced...])
         frame.copyMemory(from: UnsafeRawBufferPointer(start: header, count: 9))

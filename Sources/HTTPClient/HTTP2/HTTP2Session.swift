@@ -2,49 +2,47 @@ import CNghttp2
 import System
 import Wire
 
-/// HTTP/2 (RFC 9113) on one connection to an upstream: many exchanges at once. nghttp2 does framing and header compression;
-/// exchanges, windows, limits and the end of the connection are here. Confined to its loop.
+/// HTTP/2 (RFC 9113) on one connection to an upstream, with concurrent exchanges. nghttp2 does framing and header
+/// compression; exchanges, windows, limits and the end of the connection are here. Confined to its loop.
 ///
-/// nghttp2's callbacks (HTTP2Session+Recording.swift) record what happened. ``settle()`` acts on it after nghttp2 has
+/// nghttp2's callbacks (HTTP2Session+Recording.swift) record events. ``settle()`` handles them after nghttp2 has
 /// returned: only then are delegates, readers and writers called, and the session ended.
 final class HTTP2Session: ConnectionUser {
-    /// The window of a stream, and so the most that is held for a reader, in bytes.
+    /// The window of a stream, and thus the maximum number of bytes buffered for a reader.
     static let initialWindow = 128 * 1024
-    /// The largest window of a large body that has the connection for itself, in bytes.
+    /// The largest window, in bytes, of a large body that has the connection to itself.
     static let maximumWindow = 8 << 20
-    /// The window of the connection in bytes. It is opened again as bytes arrive, so no reader delays the others.
+    /// The window of the connection in bytes. It is replenished as bytes arrive, so no reader delays the others.
     private static let connectionWindow: Int32 = 16 << 20
-    /// Bytes that are received in one turn before what they brought is acted on.
+    /// The number of bytes received per turn before their events are handled.
     private static let receivedAtOnce = 64 * 1024
 
     let pool: HTTP2Pool
     let transport: SocketTransport
-    /// nil once the session is over.
     private(set) var connection: SocketConnection?
-    /// nghttp2's session; nil until the connection is open.
     private(set) var session: OpaquePointer?
-    /// Exchanges that were not handed to nghttp2 yet.
+    /// Exchanges not submitted to nghttp2 yet.
     private(set) var waiting: [HTTP2Exchange] = []
     var streams: [Int32: HTTP2Exchange] = [:]
     /// Exchanges whose request is not sent completely.
     private var unsent: [HTTP2Exchange] = []
-    /// Exchanges that the callbacks have something for.
+    /// Exchanges with events recorded by callbacks.
     private var touched: [HTTP2Exchange] = []
-    /// The exchange of the header block that arrives.
+    /// The exchange of the incomplete header block.
     var arriving: HTTP2Exchange?
     /// Frames that TLS has not accepted.
     private var pending: [UInt8] = []
-    /// How many bytes of the pool's output buffer are used while nghttp2 produces.
+    /// The number of bytes used in the pool's output buffer while nghttp2 produces.
     var produced = 0
     /// Streams whose bytes did not fit into the output buffer.
     var starved: [Int32] = []
-    /// Whether nghttp2 runs, and with it perhaps a callback.
+    /// Whether nghttp2, and thus perhaps a callback, is running.
     private(set) var isInCallback = false
-    /// Frames without content since the last one with content.
+    /// The number of frames without content since the last one with content.
     var overhead = 0
-    /// How the upstream broke HTTP/2; nil if it did not.
+    /// How the upstream violated HTTP/2.
     var violation: String?
-    /// How the connection ended; nil if it did not.
+    /// How the connection ended.
     private var loss: String?
     /// Whether no further request may be sent, because of GOAWAY or the end of the client.
     var isDraining = false
@@ -52,7 +50,7 @@ final class HTTP2Session: ConnectionUser {
     var hasSettings = false
     /// Whether a response was delivered. If so, the upstream may have closed the connection meanwhile.
     var hasServed = false
-    /// Bodies larger than ``HTTP2Pool/largeBody`` that arrive.
+    /// The number of arriving bodies larger than ``HTTP2Pool/largeBody``.
     private(set) var largeBodies = 0
     private var isIdle = false
     private var idleSince: UInt64 = 0
@@ -60,7 +58,6 @@ final class HTTP2Session: ConnectionUser {
     /// A lower bound of the exchanges' deadlines. Only ``expired(_:)`` recomputes it.
     private var exchangeDeadline = UInt64.max
 
-    /// Begins to connect.
     init(_ pool: HTTP2Pool) {
         self.pool = pool
         transport = pool.transport
@@ -71,7 +68,7 @@ final class HTTP2Session: ConnectionUser {
 
     // MARK: Exchanges
 
-    /// Whether one more request may be given to it.
+    /// Whether it can take another request.
     var canTake: Bool {
         connection != nil && loss == nil && violation == nil && !isDraining && largeBodies == 0
             && waiting.count + streams.count < capacity
@@ -90,7 +87,7 @@ final class HTTP2Session: ConnectionUser {
         connection?.markDirty()
     }
 
-    /// Removes an exchange that is over, and ends its stream.
+    /// Removes an exchange and ends its stream.
     func remove(_ exchange: HTTP2Exchange) {
         assert(!isInCallback)
         if exchange.isLarge { largeBodies -= 1 }
@@ -102,11 +99,11 @@ final class HTTP2Session: ConnectionUser {
             // NO_ERROR would say that the response is complete (RFC 9113, section 8.1).
             nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id, NGHTTP2_CANCEL.rawValue)
         }
-        // Nobody waits for a connection that is being made.
+        // End a connection attempt that no exchange waits for.
         if session == nil, waiting.isEmpty { end() } else { connection?.markDirty() }
     }
 
-    /// Takes its requests from a session that can't be used.
+    /// Removes and returns the requests of an unusable session.
     func giveUp() -> [HTTP2Exchange] {
         pool.forget(self)
         connection = nil
@@ -119,7 +116,6 @@ final class HTTP2Session: ConnectionUser {
         return left
     }
 
-    /// An exchange receives a large body.
     func becameLarge() { largeBodies += 1 }
 
     /// Closes the connection if it is idle. Otherwise ``settle()`` does so after the last exchange.
@@ -137,7 +133,7 @@ final class HTTP2Session: ConnectionUser {
     func settle() {
         guard let connection else { return }
         if session == nil, !begin(connection) { return }
-        // An idle connection may have been closed. A request that can't be repeated must not be sent then.
+        // An idle connection may have been closed. A request that can't be repeated must then not be sent.
         if streams.isEmpty, hasServed, waiting.contains(where: { !$0.request.isRepeatable }) {
             connection.lookAgain()
         }
@@ -156,19 +152,17 @@ final class HTTP2Session: ConnectionUser {
         }
     }
 
-    /// Whether nothing is left to do on a connection that takes no more requests.
+    /// Whether the connection has nothing left to do and takes no more requests.
     private var isFinished: Bool {
         guard streams.isEmpty && waiting.isEmpty else { return false }
         return isDraining || transport.isClosed
     }
 
-    /// Whether frames wait that can be sent.
     private var hasOutput: Bool {
         connection?.canSend == true && (!pending.isEmpty || nghttp2_session_want_write(session) != 0)
     }
 
-    /// The connection has opened.
-    /// - Returns: Whether it speaks HTTP/2.
+    /// Begins on an open connection. Returns whether it speaks HTTP/2.
     private func begin(_ connection: SocketConnection) -> Bool {
         guard connection.session?.isHTTP2 == true else {
             pool.fallBack(self, connection)
@@ -222,7 +216,7 @@ final class HTTP2Session: ConnectionUser {
         }
     }
 
-    /// Hands requests to nghttp2, up to the upstream's limit. The others go to other connections.
+    /// Submits requests up to the upstream's limit, and moves the others to other connections.
     private func submitWaiting() {
         while let next = waiting.first, !isDraining, streams.count < capacity {
             waiting.removeFirst()
@@ -244,7 +238,7 @@ final class HTTP2Session: ConnectionUser {
             }
         }
         guard id > 0 else {
-            // The identifiers have run out.
+            // Identifiers are exhausted.
             isDraining = true
             return exchange.moveOn("no stream can be opened")
         }
@@ -290,7 +284,6 @@ final class HTTP2Session: ConnectionUser {
         }
     }
 
-    /// Lets nghttp2 fill the output buffer.
     private func produce() -> UnsafeRawBufferPointer {
         let output = pool.output
         produced = 0
@@ -311,25 +304,25 @@ final class HTTP2Session: ConnectionUser {
         return UnsafeRawBufferPointer(rebasing: output[..<produced])
     }
 
-    /// The largest frame that nghttp2 may hand over at once: 16 KiB of header block, its header and padding.
+    /// The largest frame that nghttp2 may produce at once: 16 KiB of header block, frame header and padding.
     static let frameSpace = 16_384 + 9 + 256
 
     // MARK: Acting
 
-    /// Acts on what the callbacks recorded.
+    /// Handles the events that callbacks recorded.
     private func process() {
         while !touched.isEmpty {
             let list = touched
             touched = []
             for exchange in list {
                 exchange.isTouched = false
-                // Its stream may belong to another session meanwhile.
+                // It may belong to another session meanwhile.
                 if exchange.session === self { exchange.advance() }
             }
         }
     }
 
-    /// The connection is lost, or the upstream broke the protocol: no exchange can continue.
+    /// Fails all exchanges after the loss of the connection or a protocol violation.
     private func fail() {
         let violation = violation
         if let violation {
@@ -347,7 +340,7 @@ final class HTTP2Session: ConnectionUser {
         }
     }
 
-    /// Fails the exchanges of one connection. It is one failure of the upstream, however many there are.
+    /// Fails the exchanges of one connection, which counts as one failure of the upstream.
     private func failEach(of exchanges: [HTTP2Exchange], _ fail: (HTTP2Exchange) -> Void) {
         var isReported = false
         for exchange in exchanges {
@@ -357,8 +350,7 @@ final class HTTP2Session: ConnectionUser {
         }
     }
 
-    /// Closes the connection.
-    /// - Returns: The exchanges that were not over.
+    /// Closes the connection. Returns the exchanges that were not over.
     @discardableResult
     private func end() -> [HTTP2Exchange] {
         guard let connection else { return [] }
@@ -399,7 +391,7 @@ final class HTTP2Session: ConnectionUser {
         let now = transport.loop.now
         for exchange in Array(streams.values) where exchange.deadline <= now {
             exchange.expired()
-            // Further requests would be lost on a connection that is dead without a sign.
+            // On a silently dead connection further requests would be lost.
             let settings = transport.settings
             let limit = min(settings.firstByteTimeout, settings.progressTimeout)
             if lastReceived &+ limit / 2 <= now { isDraining = true }

@@ -1,6 +1,6 @@
 import System
 
-/// A small body that has arrived as a whole, in the buffer that received it. Confined to its loop.
+/// A small body that has arrived completely, in the buffer that received it. Confined to its loop.
 package final class ArrivedBody: ByteSource {
     package private(set) var bytes: [UInt8]
     private var offset = 0

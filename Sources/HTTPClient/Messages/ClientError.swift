@@ -23,13 +23,13 @@ public struct ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     }
     /// The kind of failure.
     public var code: Code
-    /// For the operator. It names the upstream and contains no secret.
+    /// A cause for the operator. It names the upstream and contains no secret.
     public var cause: String
     /// Whether the upstream may have acted on the request.
     public var mayHaveReached: Bool
-    /// Whether the upstream's certificate was not accepted, so that another attempt would not help.
+    /// Whether the upstream's certificate was rejected, so that another attempt would not help.
     public var isUntrusted = false
-    /// Whether another request on the same connection has reported this failure of it.
+    /// Whether another request on the same connection has reported this failure.
     var isRepeated = false
 
     public init(_ code: Code, _ cause: String, mayHaveReached: Bool = false) {

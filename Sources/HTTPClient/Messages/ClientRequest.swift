@@ -5,38 +5,35 @@ public enum RequestBody {
     case none
     /// Bytes in memory, which can be sent again.
     case bytes([UInt8])
-    /// Bytes that are written while they are sent, once.
+    /// Bytes that are written while they are sent, only once.
     case pipe(RequestBodyPipe)
 }
 
-/// A request to an ``Upstream``. Created and used on one loop. Not changed any more once it was sent.
-///
-/// A class, because each of the parts that a request passes through keeps it.
+/// A request to an ``Upstream``, used on one loop and not changed once sent. A class, because several objects hold it.
 public final class ClientRequest {
     /// A token in upper case.
     public let method: StaticString
-    /// The path and query, percent-encoded. It begins with `/`.
+    /// The path and query, percent-encoded, beginning with `/`.
     public var target: String
     /// The fields, without those the transport adds: `host`, `content-length`, `connection`, `expect` and so on.
     public var fields: HeaderFields
     public var body: RequestBody
-    /// Whether the request is idempotent, so that it may be sent again after the upstream may have executed it.
+    /// Whether the request is idempotent, so that it may be repeated after the upstream may have executed it.
     public var isRepeatable: Bool
-    /// Decides whether the request may be sent again although the upstream may have executed it. Called each time,
-    /// with the response if there is one. nil if ``isRepeatable`` decides.
+    /// Decides, with any response, whether to repeat a request that may have been executed. nil: ``isRepeatable``.
     public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
-    /// The maximum number of attempts, if less than ``UpstreamSettings/attempts``. A caller that has its own
-    /// repetitions sets 1, so that attempts do not multiply.
+    /// The maximum number of attempts, if less than ``UpstreamSettings/attempts``. A caller with its own repetitions
+    /// sets 1, so that attempts do not multiply.
     public var attempts = Int.max
-    /// Whether a body may be long, in either direction. libcurl sends such a request by HTTP/1.1 on its own connection: on
-    /// a shared HTTP/2 connection, it would let one slow reader delay all others, and buffer for them.
+    /// Whether a body may be long, in either direction. libcurl sends such a request by HTTP/1.1 on its own connection:
+    /// on a shared HTTP/2 connection, one slow reader would delay all others, and libcurl would buffer for them.
     public var isBulk: Bool
-    /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards, by
-    /// HTTP/1.1. So a late or repeated response to another request can't be taken for its own. libcurl ignores it.
+    /// Whether the request uses a new HTTP/1.1 connection that is closed afterwards, so that a late or repeated
+    /// response to another request can't be mistaken for its own. libcurl ignores this.
     public var isAlone = false
-    /// The timeout for the response and then for each further part of it, in nanoseconds, if the upstream is known to
-    /// take long. nil for the timeouts of ``UpstreamSettings``, which are also the minimum. A request that exceeds it
-    /// is not sent again, because the upstream may still be working on it.
+    /// The timeout in nanoseconds for the response and each further part, for an upstream known to be slow. nil: the
+    /// timeouts of ``UpstreamSettings``, which are also the minimum. A request that exceeds it is not repeated, because
+    /// the upstream may still be processing it.
     public var waitLimit: UInt64?
     /// Adds credentials or a signature. Called before each attempt, on a copy.
     public var authorize: ((ClientRequest) async throws(ClientError) -> Void)?
@@ -55,7 +52,7 @@ public final class ClientRequest {
         self.isRepeatable = isRepeatable ?? ClientRequest.isRead(method)
     }
 
-    /// A request that can be changed without changing this one. The body is the same.
+    /// A copy that can be changed. The body is shared.
     public func copy() -> ClientRequest {
         let copy = ClientRequest(method, target, fields: fields, body: body, isRepeatable: isRepeatable, isBulk: isBulk)
         copy.confirmsRepetition = confirmsRepetition
@@ -91,10 +88,9 @@ public final class ClientRequest {
 
     var isHead: Bool { method.utf8CodeUnitCount == 4 && method.utf8Start[0] == UInt8(ascii: "H") }
 
-    /// Whether it is a `GET` or `HEAD`.
     var isRead: Bool { ClientRequest.isRead(method) }
 
-    // Among the methods in use, only these begin with these letters.
+    // Only these methods begin with these letters.
     private static func isRead(_ method: StaticString) -> Bool {
         method.utf8Start[0] == UInt8(ascii: "G") || method.utf8Start[0] == UInt8(ascii: "H")
     }

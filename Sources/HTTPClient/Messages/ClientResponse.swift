@@ -13,8 +13,7 @@ public struct ClientResponse {
     /// early also closes the connection.
     public var body: any ByteSource
 
-    /// Takes the body if all of its `count` bytes have arrived.
-    /// - Returns: nil if they have not, or if there is another number. Nothing was read then.
+    /// Takes the body if exactly `count` bytes have arrived and complete it; otherwise returns nil and reads nothing.
     package mutating func takeArrived(_ count: Int) -> ArrivedBody? {
         if let arrived = body as? ArrivedBody {
             guard arrived.bytes.count == count else { return nil }
@@ -37,11 +36,11 @@ public struct ClientResponse {
         return bytes.isEmpty ? nil : body.arrived(bytes)
     }
 
-    /// Reads the whole body, of at most `limit` bytes, and closes it.
+    /// Reads the whole body, at most `limit` bytes, and closes it.
     public func collect(limit: Int) async throws(ClientError) -> [UInt8] {
         defer { body.close() }
         if let contentLength, contentLength > UInt64(limit) {
-            throw ClientError(.tooLarge, "a body of \(contentLength) bytes, \(limit) are taken")
+            throw ClientError(.tooLarge, "a body of \(contentLength) bytes, limit \(limit)")
         }
         var all: [UInt8] = []
         all.reserveCapacity(Int(contentLength ?? 0))
@@ -72,7 +71,7 @@ public struct ClientResponse {
     }
 }
 
-/// A response with its whole body.
+/// A response with its complete body.
 public struct CollectedResponse: Sendable {
     public var status: Int
     /// Names in lower case.
@@ -89,7 +88,7 @@ public struct CollectedResponse: Sendable {
 
 /// An empty body.
 package final class EmptySource: ByteSource, Sendable {
-    /// One for all uses, because it has no state.
+    /// Shared, because it has no state.
     package static let shared = EmptySource()
 
     private init() {}

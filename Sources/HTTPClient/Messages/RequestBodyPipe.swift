@@ -2,10 +2,10 @@ import System
 
 /// A request's body that is written while it is sent. Confined to its loop.
 ///
-/// It holds at most ``capacity`` bytes that were written and not sent; then the writer must wait. If the transport can
-/// send at once, bytes go from the writer directly to the kernel, and at most ``batch`` of them are held until there are
-/// more, the body is complete, or 100 ms have passed. The body is complete only after ``length`` bytes were written. If
-/// the exchange is cancelled before, the connection is closed.
+/// It holds at most ``capacity`` bytes that were written but not sent; then the writer must wait. If the transport can
+/// send at once, bytes go from the writer directly to the kernel, and at most ``batch`` of them are held until more
+/// arrive, the body is complete, or 100 ms have passed. The body is complete after ``length`` bytes; a cancellation
+/// before then closes the connection.
 ///
 /// Safety: confined to its loop; a job for a later turn carries the reference back to it.
 public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
@@ -13,7 +13,7 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
     public enum Interruption: Error, Equatable {
         /// The request failed.
         case failed(ClientError)
-        /// The upstream responded before it had the whole body. ``ClientExchange/response()`` returns its response.
+        /// The upstream responded before it had the whole body. ``ClientExchange/response()`` returns the response.
         case responded(status: Int)
     }
     /// The capacity in bytes: 64 KiB.
@@ -26,21 +26,20 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
     public let length: UInt64
     /// The number of bytes written so far.
     public private(set) var written: UInt64 = 0
-    /// The number of bytes sent so far.
     private(set) var sent: UInt64 = 0
     /// Why the pipe accepts no more bytes; nil if it does.
     public private(set) var interruption: Interruption?
     private var waiting: [UInt8] = []
     private var used = 0
     private var resume: (() -> Void)?
-    /// Whether the transport could not send everything, so that nothing more is accepted until it can.
+    /// Whether the transport could not send everything; nothing more is accepted until it can.
     private var isBlocked = false
     /// Called when there are new bytes to send.
     var onWritten: (() -> Void)?
-    /// Called instead if there are few, which can wait for more.
+    /// Called instead for few bytes, which can wait for more.
     var onHeld: (() -> Void)?
-    /// Sends the held bytes and the new ones with one system call. Returns how many bytes were sent of both, or nil if
-    /// nothing can be sent now. Not called within the transport.
+    /// Sends the held and the new bytes with one system call. Returns their number; nil if nothing can be sent now. Not
+    /// called within the transport.
     var sendNow: ((_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?)?
 
     /// - Parameter length: The length of the whole body in bytes.
@@ -100,13 +99,12 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
 
     // MARK: The transport's side
 
-    /// Whether all bytes were written and sent.
+    /// Whether the whole body was sent.
     var isExhausted: Bool { sent == length }
 
-    /// The number of held bytes.
     var waitingCount: Int { waiting.count - used }
 
-    /// Lends the held bytes. `body` returns how many of them it sent. ``wakeWriter()`` must follow.
+    /// Lends the held bytes to `body`, which returns the number sent. ``wakeWriter(canSend:)`` must follow.
     func take<Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Int
     ) throws(Failure) {
@@ -124,12 +122,11 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         took(count)
     }
 
-    /// Removes held bytes that were sent.
     private func took(_ count: Int) {
         used += count
         sent += UInt64(count)
         if used == waiting.count {
-            // Releases memory that is seldom needed again if bytes are sent without waiting.
+            // Releases memory that is rarely needed again if bytes are sent without waiting.
             let isWanted = sendNow == nil || waiting.capacity <= 2 * RequestBodyPipe.batch
             waiting.removeAll(keepingCapacity: sent < length && isWanted)
             used = 0
@@ -138,14 +135,14 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
 
     private var hasRoom: Bool { !isBlocked && waitingCount < RequestBodyPipe.capacity }
 
-    /// Wakes a waiting writer if there is space. Must not be called within a library's callback.
+    /// Wakes a waiting writer if there is capacity. Must not be called within a library's callback.
     /// - Parameter canSend: Whether the transport can accept bytes now.
     func wakeWriter(canSend: Bool = true) {
         if canSend { isBlocked = false }
         if resume != nil, hasRoom { wake() }
     }
 
-    /// Accepts no more bytes from now on.
+    /// Stops accepting bytes.
     func interrupt(_ reason: Interruption) {
         guard interruption == nil else { return }
         interruption = reason

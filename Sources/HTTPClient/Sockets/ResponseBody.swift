@@ -5,21 +5,20 @@ protocol ResponseReader: AnyObject, Sendable {
     var transport: SocketTransport { get }
     /// Resumes the reader that waits for bytes of the body.
     var waiter: (() -> Void)? { get set }
-    /// Runs while the upstream keeps the reader waiting.
+    /// Runs while the reader waits for the upstream.
     var readClock: ProgressClock { get set }
-    /// The number of bytes to read, if the rest of the body has arrived; nil if more may come.
+    /// The number of bytes to read if the rest of the body has arrived; nil if more may come.
     var arrivedRest: Int? { get }
-    /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead
     func whenReadable(_ resume: @escaping () -> Void)
-    /// No more of the body is wanted.
+    /// Called when no more of the body is wanted.
     func close()
 }
 
 extension ResponseReader {
     func wake() { waiter.take()?() }
 
-    /// Bytes wait to be received: now the upstream waits for the reader.
+    /// Received bytes wait for the reader, not the reader for the upstream.
     func bytesArrived() {
         readClock.stop(transport.loop.now)
         wake()
@@ -32,7 +31,7 @@ extension ResponseReader {
     }
 }
 
-/// The body of a response for its reader. It closes itself when it is dropped.
+/// The body of a response, for its reader. Closes itself when dropped.
 final class ResponseBody: ByteSource {
     private let exchange: any ResponseReader
 

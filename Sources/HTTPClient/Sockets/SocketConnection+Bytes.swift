@@ -8,7 +8,6 @@ extension SocketConnection {
     enum Received {
         case bytes(Int)
         case wait
-        /// The upstream has ended the connection properly.
         case end
         case failed(Failure)
     }
@@ -18,10 +17,8 @@ extension SocketConnection {
         let description: String
     }
 
-    /// Whether the connection may accept bytes.
     var canSend: Bool { isOpen && session?.canWrite ?? isWritable }
 
-    /// Whether a read may return something.
     var canReceive: Bool { isOpen && session?.canRead ?? isReadable }
 
     /// Writes `head`, then `body`: one system call in clear text, shared records of at most 16 KiB over TLS.
@@ -97,7 +94,7 @@ extension SocketConnection {
         return sent
     }
 
-    /// One record with `head` and the beginning of `body`.
+    /// Builds one record from `head` and the beginning of `body`.
     private func joined(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer)
         -> UnsafeRawBufferPointer
     {
@@ -109,9 +106,8 @@ extension SocketConnection {
         return UnsafeRawBufferPointer(rebasing: record[..<count])
     }
 
-    /// Reads available bytes into `buffer`, and in clear text into `next` once it is full.
-    /// - Parameter isLast: Whether nothing may follow these bytes. If something does, it is not read as a response,
-    ///   and the connection is not used again.
+    /// Reads available bytes into `buffer`, and in clear text then into `next`.
+    /// - Parameter isLast: Whether nothing may follow. Bytes that do are dropped, and the connection is not reused.
     func receive(
         into buffer: UnsafeMutableRawBufferPointer,
         _ next: UnsafeMutableRawBufferPointer = .init(start: nil, count: 0), isLast: Bool = false
@@ -162,8 +158,7 @@ extension SocketConnection {
         }
     }
 
-    /// Reads with one system call.
-    /// - Parameter surplus: The number of bytes to read beyond the buffers and to drop: 0 or 1.
+    /// Reads with one system call. `surplus` (0 or 1) is the number of bytes to read beyond the buffers and drop.
     private func receive(
         into buffer: UnsafeMutableRawBufferPointer, _ next: UnsafeMutableRawBufferPointer, surplus: Int
     ) -> Int {
@@ -182,8 +177,7 @@ extension SocketConnection {
         }
     }
 
-    /// Asks the kernel whether there is nothing to read and the upstream has not closed the connection. Messages of TLS
-    /// itself are processed and do not count.
+    /// Processes messages of TLS itself, then returns whether nothing can be read and the connection is open.
     func isQuiet() -> Bool {
         if let session { return session.isQuiet() }
         var byte: UInt8 = 0
@@ -192,7 +186,7 @@ extension SocketConnection {
         return !isReadable
     }
 
-    /// Lets the next ``receive(into:_:isLast:)`` ask the kernel, whatever it has reported.
+    /// Lets the next ``receive(into:_:isLast:)`` ask the kernel, whatever the loop has reported.
     func lookAgain() {
         isReadable = true
         session?.socketIsReady(readable: true, writable: false, hangup: false)
@@ -203,6 +197,6 @@ extension SocketConnection {
         coalescing.wait(descriptor, for: Int(clamping: missing), transport.loop.now)
     }
 
-    /// The number of accepted bytes that were not delivered to the upstream yet.
+    /// The number of accepted bytes not yet delivered to the upstream.
     var unacknowledged: Int { Socket.unacknowledged(descriptor) + (session?.unsentCount ?? 0) }
 }

@@ -8,13 +8,11 @@ protocol ConnectionUser: AnyObject {
     func settle()
     /// The next deadline while the connection is open.
     var deadline: UInt64 { get }
-    /// The deadline has passed.
     func expired(_ connection: SocketConnection)
-    /// The connection could not be made.
     func connectionFailed(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool)
 }
 
-/// One socket to an upstream, perhaps with a TLS session: it connects, moves bytes, and enforces the timeouts of both.
+/// A socket to an upstream with an optional TLS session: it connects, moves bytes, and enforces the timeouts of both.
 /// Without a user it is idle. Confined to its loop.
 final class SocketConnection: EventHandler {
     private enum State {
@@ -27,25 +25,21 @@ final class SocketConnection: EventHandler {
     /// nil in clear text, and before the socket is connected.
     private(set) var session: TLSClientSession?
     private var registration: Registration?
-    /// Whether TLS offers HTTP/2.
     private let offersHTTP2: Bool
     /// The exchange or session; nil while it is idle.
     private var user: (any ConnectionUser)?
     /// Whether an earlier exchange has completed on it. If so, the upstream may have closed it meanwhile.
     private(set) var isReused = false
-    /// The socket's readiness. With TLS, the session knows it.
+    /// The socket's readiness; with TLS, the session tracks it.
     var isReadable = false
     var isWritable = false
     var coalescing = ReceiveCoalescing()
-    /// Whether the upstream has closed the connection.
     var hasHangup = false
     /// Whether bytes were received that belong to no response.
     var hasGarbage = false
-    /// Whether the connection can move bytes.
     var isOpen: Bool { state == .open }
     private var isDirty = false
     private var addresses: ArraySlice<SocketAddress> = []
-    /// Why the previous address failed.
     private var lastFailure = "no address"
     /// The deadlines of the connection and of the current address.
     private var connectDeadline: UInt64
@@ -54,7 +48,6 @@ final class SocketConnection: EventHandler {
     private var timer: LoopTimer?
     private var armedFor: UInt64 = .max
 
-    /// Begins to connect, for `user`.
     init(
         _ transport: SocketTransport, _ loop: EventLoop, for user: any ConnectionUser,
         offersHTTP2: Bool
@@ -98,7 +91,6 @@ final class SocketConnection: EventHandler {
         fail(.unreachable, "can't connect to \(lastFailure)")
     }
 
-    /// The connection attempt to the address has ended.
     private func connected() {
         let code = Socket.failure(descriptor)
         if code != 0 {
@@ -119,7 +111,7 @@ final class SocketConnection: EventHandler {
         shakeHands()
     }
 
-    /// Continues the TLS handshake. Its failure is final: another address would have the same certificate.
+    /// Continues the TLS handshake. A failure is final: another address would have the same certificate.
     private func shakeHands() {
         guard let session else { return }
         do throws(TLSError) {
@@ -179,13 +171,12 @@ final class SocketConnection: EventHandler {
 
     // MARK: What it carries
 
-    /// Starts another exchange.
     func carry(_ next: HTTP1Exchange) {
         user = next
         markDirty()
     }
 
-    /// Ends the exchange after its response. The connection becomes idle, or is closed if it can't be used again.
+    /// Ends the exchange after its response. The connection becomes idle, or is closed if it can't be reused.
     /// - Parameter isUsed: Whether it carried anything.
     func release(isUsed: Bool = true) {
         user = nil
@@ -240,7 +231,7 @@ final class SocketConnection: EventHandler {
         }
     }
 
-    /// Arms the timer if the next deadline is earlier now. A later deadline is noticed when the timer fires.
+    /// Arms the timer if the next deadline is earlier than the armed one. A later one is found when the timer fires.
     func updateTimer() {
         let wanted = deadline
         guard wanted < armedFor, let timer else { return }

@@ -32,11 +32,10 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
     private(set) var isClosed = false
     /// The host's addresses, and their expiry.
     private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
-    /// The connections that wait for a lookup; nil if none runs.
+    /// The connections that wait for a lookup; nil if none is running.
     private var unresolved: [SocketConnection]?
     private var later: [() -> Void] = []
 
-    /// - Parameter tls: nil for clear text.
     init(
         _ settings: UpstreamSettings, _ tls: UpstreamTLS?, _ loop: EventLoop,
         _ statistics: UpstreamStatistics
@@ -67,7 +66,6 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
         return startHTTP1(request, delegate)
     }
 
-    /// Begins a request over HTTP/1.1.
     func startHTTP1(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
         let exchange = HTTP1Exchange(self, request, delegate)
         if isClosed {
@@ -103,7 +101,6 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
         exchange.connection = open(for: exchange, offersHTTP2: false)
     }
 
-    /// Begins to connect.
     func open(for user: any ConnectionUser, offersHTTP2: Bool) -> SocketConnection {
         statistics.open.add(1, ordering: .relaxed)
         let connection = SocketConnection(self, loop, for: user, offersHTTP2: offersHTTP2)
@@ -118,14 +115,12 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
     /// Whether an idle connection can carry an HTTP/1.1 request.
     var hasIdle: Bool { !idle.isEmpty }
 
-    /// Keeps an idle connection.
     func rest(_ connection: SocketConnection) {
         if isClosed || idle.count >= settings.maximumTransfers { return discard(connection) }
         idle.append(connection)
         statistics.idle.add(1, ordering: .relaxed)
     }
 
-    /// Closes a connection.
     func discard(_ connection: SocketConnection) {
         loop.assertCurrent()
         if let index = idle.lastIndex(where: { $0 === connection }) {
@@ -164,7 +159,7 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
 
     // MARK: What exchanges share
 
-    /// A buffer of this size for a head; lent for the duration of a call.
+    /// A buffer of at least this size for a head; lent for the duration of a call.
     func outputBuffer(_ count: Int) -> UnsafeMutableRawPointer {
         if output.count < count {
             output.deallocate()
@@ -185,6 +180,5 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
         for work in due { work() }
     }
 
-    /// The transport itself is not registered.
     func ready(_ events: Readiness) {}
 }

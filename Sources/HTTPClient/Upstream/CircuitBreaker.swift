@@ -1,33 +1,32 @@
 import Synchronization
 import System
 
-/// Stops requests to an upstream after repeated failures, and tries it with one request after each pause.
+/// Stops requests to an upstream after repeated failures, and probes it with one request after each pause.
 ///
-/// Only failures of the upstream as a whole count: no connection, no response in time, or a connection that is lost
-/// before a response. Any complete head is a success, whatever its status and its body. Only the first attempt of a
-/// request counts, because a single object that makes the service fail must not open the circuit. A connection that fails
-/// counts once, however many requests it carried.
+/// Only failures of the upstream as a whole count: no connection, no timely response, or a connection lost before a
+/// response. Any complete head is a success, whatever its status and body. Only a request's first attempt counts,
+/// because a single object that makes the service fail must not open the circuit. A failed connection counts once,
+/// however many requests it carried.
 final class CircuitBreaker: Sendable {
     /// The number of consecutive failures that opens the circuit.
     static let threshold = 8
-    /// How long it stays open at first, and at most: 500 ms and 5 s.
+    /// The first and the longest pause: 500 ms and 5 s.
     static let pause: (first: UInt64, longest: UInt64) = (500_000_000, 5_000_000_000)
 
     private struct State {
         var failures = 0
         var pause: UInt64 = 0
-        /// The time at which the next request may try.
+        /// When the next request may probe.
         var openUntil: UInt64 = 0
         var cause = ""
     }
     private let state = Lock(State())
-    /// Whether there was a failure since the last success. If not, the lock is not needed.
+    /// Whether there was a failure since the last success. Otherwise the lock is not needed.
     private let isTroubled = Atomic<Bool>(false)
 
-    /// Whether a request may be started. After each pause one request may, and its success closes the circuit. If its
-    /// result takes long, as with an upload of a slow client, the next request may try after another pause of twice
-    /// the length.
-    /// - Returns: nil if it may, otherwise the reason.
+    /// Why a request must not start; nil if it may. After each pause one request may start, and its success closes the
+    /// circuit. While its result is pending, as with a slow client's upload, the next request may start after another
+    /// pause of twice the length.
     func rejection(now: UInt64) -> String? {
         guard isTroubled.load(ordering: .relaxed) else { return nil }
         return state.withLock { state in
@@ -58,12 +57,12 @@ final class CircuitBreaker: Sendable {
         }
     }
 
-    /// The last failure if the circuit is open; nil if it is closed.
+    /// The last failure while the circuit is open; nil if it is closed.
     var openCause: String? { state.withLock { $0.pause > 0 ? $0.cause : nil } }
 }
 
-/// Limits the attempts beyond the first to a tenth of the requests, plus a few per second with a reserve for short
-/// failures. So retries do not multiply the load of an upstream in trouble.
+/// Limits retries to a tenth of the requests, plus a few per second with a reserve for short failures, so that they do
+/// not multiply the load of a failing upstream.
 final class RetryBudget: Sendable {
     /// The size of the reserve.
     static let reserve = 100

@@ -1,7 +1,7 @@
 import System
 import Wire
 
-/// One attempt of a request: it is queued, is sent, and gets one response or failure.
+/// One attempt of a request: it is queued and sent, and gets one response or failure.
 ///
 /// Safety: confined to its loop. A cancellation on another thread goes through the loop.
 public final class ClientExchange: TransferDelegate, @unchecked Sendable {
@@ -12,7 +12,6 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     /// When it began, in monotonic nanoseconds.
     let begun: UInt64
     private let trace: RequestTrace?
-    /// The request's place in its trace.
     private let span: TraceContext?
     /// nil before the request is sent and after its end.
     private var transfer: (any Transfer)?
@@ -22,7 +21,6 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     private var status: Int?
     private var firstByte: UInt64?
     private(set) var isOver = false
-    /// The deadline of the queue.
     let queueDeadline: UInt64
 
     init(_ request: ClientRequest, attempt: Int, _ upstream: Upstream, _ pool: LoopConnectionPool) {
@@ -46,13 +44,13 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
 
     deinit { upstream.statistics.alive.subtract(1, ordering: .relaxed) }
 
-    /// The response, as soon as its head is complete. Ends with the waiting task. May be called once.
+    /// The response, once its head is complete. Cancelling the waiting task cancels the request. May be called once.
     public func response() async throws(ClientError) -> ClientResponse {
         await settled()
         return try take()
     }
 
-    /// Returns the response and drops it here. The receiver then owns the body, which is closed when it is dropped.
+    /// Moves the response out. The receiver then owns the body, which is closed when it is dropped.
     func take() throws(ClientError) -> ClientResponse {
         let settled = outcome.take()
         guard case .success(let response) = settled else {
@@ -65,7 +63,6 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         return response
     }
 
-    /// The status of the response, if there is one.
     var responseStatus: Int? {
         if case .success(let response) = outcome { return response.status }
         return nil
@@ -81,13 +78,12 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         }
     }
 
-    /// The response or the failure.
     func result() throws(ClientError) -> ClientResponse {
         guard let outcome else { throw ClientError(.cancelled, "the caller went away") }
         return try outcome.get()
     }
 
-    /// Whether there is a response whose body was not found incomplete while it was collected.
+    /// Whether there is a response. A body found incomplete while it was collected counts as a failure.
     var hasResponse: Bool {
         if case .success = outcome { return true }
         return false
@@ -102,13 +98,12 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         }
     }
 
-    /// The response with its collected body, or the failure.
     func collectedResponse() throws(ClientError) -> CollectedResponse {
         let response = try result()
         return CollectedResponse(status: response.status, fields: response.fields, body: collected)
     }
 
-    /// Cancels the request at once. If it has a response already, the body ends with an error. Called on the loop.
+    /// Cancels the request at once. The body of a response then ends with an error. Called on the loop.
     public func cancel() {
         pool.loop.assertCurrent()
         if let transfer {
@@ -118,10 +113,9 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         }
     }
 
-    /// Starts the request when its turn in the queue has come.
+    /// Sends the request when it leaves the queue.
     func begin(on transport: any Transport) { transfer = transport.start(request, self) }
 
-    /// Ends the request without sending it.
     func reject(_ error: ClientError) {
         failed(error)
         ended(error)

@@ -1,6 +1,6 @@
 import System
 
-/// An upstream's connections on one loop, and the queue of requests for them. Confined to its loop.
+/// An upstream's connections on one loop, and its request queue. Confined to its loop.
 final class LoopConnectionPool {
     let loop: EventLoop
     /// nil if no request can be sent.
@@ -14,11 +14,10 @@ final class LoopConnectionPool {
         self.isClosed = isClosed
         self.loop = loop
         transport = isClosed ? nil : upstream.makeTransport(loop)
-        // Each request that waits holds the pool. A weak reference would make every retain of the pool slow.
+        // Each queued request holds the pool. A weak reference would slow down every retain of the pool.
         timer = LoopTimer { [queue] in queue.first?.pool.dropLate() }
     }
 
-    /// The requests that wait, in order.
     private final class Queue {
         private var exchanges: [ClientExchange] = []
         private var head = 0
@@ -36,7 +35,7 @@ final class LoopConnectionPool {
             return first
         }
 
-        /// Returns whether it waited.
+        /// Returns whether it was queued.
         func remove(_ exchange: ClientExchange) -> Bool {
             guard let index = all.firstIndex(where: { $0 === exchange }) else { return false }
             exchanges.remove(at: index)
@@ -44,7 +43,7 @@ final class LoopConnectionPool {
             return true
         }
 
-        /// Releases those that have left, at once if none waits.
+        /// Releases removed entries, immediately if the queue is empty.
         private func trim() {
             guard head == exchanges.count || head > 256 else { return }
             exchanges.removeSubrange(..<head)
@@ -52,9 +51,7 @@ final class LoopConnectionPool {
         }
     }
 
-    /// Closes on the loop what ``close()`` has not. ``Upstream/close()`` is the orderly way. This one is for an
-    /// upstream that is dropped without it, on whatever thread releases the last reference. A stopped loop does not
-    /// run it.
+    /// Closes what ``close()`` has not, on the loop, if the upstream was dropped. A stopped loop does not run it.
     deinit {
         guard !isClosed else { return }
         let (loop, open) = (loop, Open(transport: transport, timer: timer))
@@ -92,7 +89,7 @@ final class LoopConnectionPool {
             armTimer()
         } else {
             upstream.statistics.live.subtract(1, ordering: .relaxed)
-            reject(exchange, .queueFull, "\(queue.count) requests wait already")
+            reject(exchange, .queueFull, "\(queue.count) requests are already queued")
         }
     }
 

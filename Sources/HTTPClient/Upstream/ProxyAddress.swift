@@ -5,7 +5,7 @@ import Wire
 public struct ProxyAddress: Sendable, Equatable, CustomStringConvertible {
     /// `http` or `https` (to the proxy), host and port.
     public let origin: Origin
-    /// `user:password@`, percent-encoded; empty without. A secret.
+    /// `user:password@`, percent-encoded, or empty. A secret.
     private let userInformation: String
 
     /// Whether the address has a user, and perhaps a password.
@@ -31,7 +31,7 @@ public struct ProxyAddress: Sendable, Equatable, CustomStringConvertible {
     /// The address, with `<redacted>` as its user.
     public var description: String { text(userInformation.isEmpty ? "" : "<redacted>@") }
 
-    /// The URL with the user's name and password.
+    /// The URL with the user name and password.
     var url: String { text(userInformation) }
 
     private func text(_ user: String) -> String {

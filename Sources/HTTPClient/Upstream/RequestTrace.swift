@@ -6,27 +6,27 @@ import Wire
 /// It is bound to the request's task, and to tasks that this one starts. A ``ClientExchange`` reads it when it begins.
 /// Without one nothing is recorded.
 public final class RequestTrace: Sendable {
-    /// The request's trace of the task; nil if there is none.
+    /// The trace of the current task.
     @TaskLocal public static var current: RequestTrace?
 
     /// The request's own span, or the caller's if no spans are exported; nil without a trace.
     public let context: TraceContext?
     /// The caller's `tracestate`.
     public let state: String?
-    /// Whether each request to a service is a span of its own.
+    /// Whether each request to a service has a separate span.
     public let hasSpans: Bool
     private let nanoseconds = Atomic<UInt64>(0)
     private let requests = Atomic<Int>(0)
 
-    /// - Parameter hasSpans: Whether spans are exported. If not, services get the context as it is.
+    /// - Parameter hasSpans: Whether spans are exported. If not, services get the context unchanged.
     public init(_ context: TraceContext?, state: String?, hasSpans: Bool) {
         self.context = context
         self.state = state
         self.hasSpans = hasSpans
     }
 
-    /// The sum of the times from the start of each request to a service to the head of its response, or to its failure,
-    /// in nanoseconds; nil if there was no request. Requests at the same time count each.
+    /// The sum of the nanoseconds from the start of each request to a service to the head of its response, or to its
+    /// failure; nil if there was no request. Concurrent requests count separately.
     public var waited: UInt64? {
         requests.load(ordering: .relaxed) > 0 ? nanoseconds.load(ordering: .relaxed) : nil
     }
@@ -36,6 +36,5 @@ public final class RequestTrace: Sendable {
         requests.wrappingAdd(1, ordering: .relaxed)
     }
 
-    /// The context of a request to a service.
     func child() -> TraceContext? { hasSpans ? context?.child() : context }
 }

@@ -11,22 +11,21 @@ public final class Upstream: Sendable {
     let observer: (any UpstreamObserver)?
     let breaker: CircuitBreaker?
     private let budget = RetryBudget()
-    /// The proxy that requests go through, if there is one.
+    /// The proxy for requests, if any.
     private let proxy: Result<ProxyAddress?, ProxyAddress.Malformed>
     private let tls: UpstreamTLS
-    /// One for each loop that has sent a request. They are few, so a search costs less than a dictionary.
+    /// One per loop that has sent a request. They are few, so a search is cheaper than a dictionary.
     private let pools = Lock<(all: [Pool], isClosed: Bool)>(([], false))
 
-    /// Safety: a pool is used on its loop only; here it is only stored.
+    /// Safety: a pool is only used on its loop; here it is only stored.
     private struct Pool: @unchecked Sendable {
         let pool: LoopConnectionPool
     }
 
     /// Opens no connection yet.
-    /// - Parameters:
-    ///   - observer: Receives a record of every attempt.
-    ///   - hasBreaker: Whether requests are rejected for a while after repeated failures. Not for a caller with its own
-    ///     pauses, which expects an attempt after each of them.
+    /// - Parameter observer: Receives a record of every attempt.
+    /// - Parameter hasBreaker: Whether requests are rejected for a while after repeated failures. Not for a caller with
+    ///   its own pauses, which expects an attempt after each of them.
     public init(
         _ settings: UpstreamSettings, observer: (any UpstreamObserver)? = nil,
         hasBreaker: Bool = true
@@ -45,8 +44,7 @@ public final class Upstream: Sendable {
     /// Why the circuit is open; nil when it is closed.
     public var openCircuit: String? { breaker?.openCause }
 
-    /// Why no request can be sent at all: libcurl is needed and may not be installed, or the environment's proxy can't be
-    /// used. Every request fails with it.
+    /// Why every request fails: libcurl can't be loaded, or the environment's proxy can't be used; nil otherwise.
     public var fault: String? {
         do throws(ProxyAddress.Malformed) {
             let proxy = try proxy.get()
@@ -55,7 +53,6 @@ public final class Upstream: Sendable {
         } catch { return error.description }
     }
 
-    /// Whether libcurl makes the connections.
     private func usesLibcurl(_ proxy: ProxyAddress?) -> Bool {
         settings.origin.scheme == .https && (settings.secureTransport == .libcurl || proxy != nil)
     }
@@ -91,17 +88,15 @@ public final class Upstream: Sendable {
         return exchange
     }
 
-    /// Sends a request and returns its response. The request is sent again if that is safe and may help.
-    ///
-    /// A request is repeated if the upstream did not receive it or if it is ``ClientRequest/isRepeatable``, after 408, 429,
-    /// 500, 502, 503, 504, lost connections and time-outs. There are at most ``UpstreamSettings/attempts`` attempts, with
-    /// growing random pauses, within a budget. `Retry-After` is the minimum of the pause.
+    /// Sends a request and returns its response. The request is repeated if the upstream did not receive it or if it is
+    /// ``ClientRequest/isRepeatable``, after 408, 429, 500, 502, 503, 504, lost connections and timeouts: at most
+    /// ``UpstreamSettings/attempts`` attempts, with growing random pauses of at least `Retry-After`, within a budget.
     public func send(_ request: ClientRequest) async throws(ClientError) -> ClientResponse {
         try await attempts(request, collecting: nil).take()
     }
 
-    /// Sends a request and returns its response with the whole body of at most `limit` bytes. It is sent again as in
-    /// ``send(_:)``, and also if the body is incomplete or ``ClientRequest/confirmsRepetition`` allows it.
+    /// Sends a request and returns its response with the whole body, at most `limit` bytes. Repeats it as ``send(_:)``
+    /// does, and also if the body is incomplete or ``ClientRequest/confirmsRepetition`` allows it.
     public func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(ClientError)
         -> CollectedResponse
     {
@@ -123,7 +118,7 @@ public final class Upstream: Sendable {
         return try await furtherAttempts(request, after: first, pause, collecting: limit)
     }
 
-    // Not inlined, so that the task of every request does not reserve memory for it.
+    // Not inlined, so that not every request's task reserves memory for it.
     @inline(never)
     private func furtherAttempts(
         _ request: ClientRequest, after exchange: consuming ClientExchange, _ firstPause: UInt64?,
@@ -177,7 +172,7 @@ public final class Upstream: Sendable {
         return start(request, attempt: attempt)
     }
 
-    /// The pause before another attempt; nil if the result of this one is final.
+    /// The pause before another attempt; nil if this result is final.
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ exchange: ClientExchange)
         -> UInt64?
     {
@@ -203,7 +198,7 @@ public final class Upstream: Sendable {
         return !Task.isCancelled
     }
 
-    /// The pause before the request is repeated after a response; nil if the response is final.
+    /// The pause before repeating the request after a response; nil if the response is final.
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ response: ClientResponse)
         -> UInt64?
     {
@@ -215,7 +210,7 @@ public final class Upstream: Sendable {
         return max(wanted, backoff(attempt))
     }
 
-    /// The pause before the request is repeated after a failure; nil if the failure is final.
+    /// The pause before repeating the request after a failure; nil if the failure is final.
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ error: ClientError)
         -> UInt64?
     {
@@ -247,7 +242,7 @@ public final class Upstream: Sendable {
         return UInt64.random(in: 0...bound)
     }
 
-    /// The delay in a `Retry-After` field in nanoseconds (RFC 9110, section 10.2.3).
+    /// The delay of a `Retry-After` field in nanoseconds (RFC 9110, section 10.2.3).
     private func pause(_ retryAfter: String?) -> UInt64 {
         guard let text = retryAfter else { return 0 }
         let seconds: UInt64

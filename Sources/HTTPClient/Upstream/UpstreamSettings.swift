@@ -1,6 +1,6 @@
 import Wire
 
-/// How to connect to an upstream, and its timeouts and limits. Times are in nanoseconds.
+/// The address, timeouts and limits of an upstream. Times are in nanoseconds.
 public struct UpstreamSettings: Sendable, Equatable {
     /// The name in logs and metrics.
     public var name: String
@@ -15,16 +15,15 @@ public struct UpstreamSettings: Sendable, Equatable {
     public var progressBytes: UInt64 = 16 * 1024
     /// How long an idle connection is kept.
     public var idleTimeout: UInt64 = 30_000_000_000
-    /// The maximum number of concurrent requests on each loop.
+    /// The maximum number of concurrent requests per loop.
     public var maximumTransfers = 1024
-    /// The maximum number of queued requests on each loop.
+    /// The maximum number of queued requests per loop.
     public var maximumQueue = 4096
     /// The maximum time that a request is queued.
     public var queueTimeout: UInt64 = 5_000_000_000
     /// The maximum number of attempts of a request.
     public var attempts = 4
-    /// The limit of the first pause between attempts. The limit doubles with each attempt. Each pause is random
-    /// between zero and its limit.
+    /// The limit of the first pause; doubles with each attempt. Each pause is random between zero and its limit.
     public var retryDelay: UInt64 = 100_000_000
     /// The limit of every pause. A longer `Retry-After` ends the attempts.
     public var maximumRetryDelay: UInt64 = 5_000_000_000
@@ -40,17 +39,17 @@ public struct UpstreamSettings: Sendable, Equatable {
     public var secureTransport = SecureTransport.libcurl
     /// Whether our own transport offers HTTP/2 over TLS. The server chooses.
     public var http2 = true
-    /// The HTTP proxy for an `https` origin, which libcurl uses whatever ``secureTransport`` is. nil: `HTTPS_PROXY` of the
-    /// environment, unless `NO_PROXY` has the host.
+    /// The HTTP proxy for an `https` origin, which libcurl uses whatever ``secureTransport`` is. nil: `HTTPS_PROXY` of
+    /// the environment, unless `NO_PROXY` has the host.
     public var proxy: ProxyAddress?
-    /// Whether requests have the `traceparent` and `tracestate` of the client's request.
+    /// Whether to send the `traceparent` and `tracestate` of the client's request.
     public var passesTrace = false
 
     /// A transport over TLS.
     public enum SecureTransport: Sendable {
-        /// Ours, with HTTP/2 or HTTP/1.1: the least cost for each request and for large bodies.
+        /// Ours, with HTTP/2 or HTTP/1.1: the lowest cost per request and for large bodies.
         case own
-        /// libcurl, with HTTP/2 or HTTP/1.1: for services that are asked seldom.
+        /// libcurl, with HTTP/2 or HTTP/1.1: for rarely used services.
         case libcurl
     }
 

@@ -3,7 +3,7 @@ import Wire
 
 /// The record of one attempt.
 public struct UpstreamRecord: Sendable {
-    /// Where the request was sent.
+    /// The upstream that received the request.
     public var upstream: Upstream
     public var method: StaticString
     /// nil if there was no response.
@@ -12,13 +12,13 @@ public struct UpstreamRecord: Sendable {
     public var error: ClientError.Code?
     /// 1 for the first.
     public var attempt: Int
-    /// Nanoseconds from the start to the response's head; nil if there was none.
+    /// Nanoseconds from the start to the response's head; nil without a response.
     public var timeToFirstByte: UInt64?
-    /// Nanoseconds from the start to the end of the body, including the time in the queue.
+    /// Nanoseconds from the start to the end of the body, including time in the queue.
     public var duration: UInt64
     /// The attempt's own span; nil if no spans are exported.
     public var span: TraceContext?
-    /// The id of the span of the client's request.
+    /// The ID of the span of the client's request.
     public var parentID: String?
 
     package init(
@@ -44,7 +44,7 @@ public protocol UpstreamObserver: AnyObject, Sendable {
     func finished(_ record: UpstreamRecord)
 }
 
-/// The numbers of one upstream. Can be read on any thread.
+/// The statistics of one upstream. Any thread may read them.
 public final class UpstreamStatistics: Sendable {
     let live = Atomic<Int>(0)
     let waiting = Atomic<Int>(0)
@@ -66,7 +66,6 @@ public final class UpstreamStatistics: Sendable {
     public var connections: Int { open.load(ordering: .relaxed) }
     /// Idle connections.
     public var idleConnections: Int { idle.load(ordering: .relaxed) }
-    /// Objects in memory that belong to requests: those in progress, and ended ones that are still referenced. 0 if no
-    /// request is in progress and no response is held. Growth is a leak.
+    /// Objects of requests in memory. 0 without requests in progress and retained responses; growth is a leak.
     public var objects: Int { alive.load(ordering: .relaxed) }
 }

@@ -1,9 +1,8 @@
 import OpenSSL
 import System
 
-/// The TLS context of an upstream. All loops share it, since OpenSSL allows that and a session of one loop can then be
-/// resumed on another; a lock is taken only for a new connection. The files are read again when they have changed, so a
-/// renewed certificate needs no restart.
+/// The TLS context of an upstream. All loops share it, so a session of one loop can be resumed on another; only a new
+/// connection takes a lock. The files are read again when they change, so a renewed certificate needs no restart.
 final class UpstreamTLS: Sendable {
     private struct Loaded {
         let context: TLSClientContext
@@ -19,7 +18,7 @@ final class UpstreamTLS: Sendable {
     }
 
     /// The context for a new connection.
-    /// - Throws: ``TLSError`` with the file that can't be read or used.
+    /// - Throws: ``TLSError`` naming the file that can't be read or used.
     func context() throws(TLSError) -> TLSClientContext {
         let files = [
             settings.authorities, settings.revocations, settings.certificate, settings.key,

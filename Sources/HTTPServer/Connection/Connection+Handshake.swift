@@ -2,7 +2,7 @@ import OpenSSL
 
 /// The TLS handshake, and the identity of the client's certificate.
 extension Connection {
-    /// Continues the handshake with what has arrived.
+    /// Continues the handshake with the bytes received.
     func handshake() {
         guard let tls else { return }
         if !isTLS {

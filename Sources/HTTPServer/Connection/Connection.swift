@@ -12,7 +12,7 @@ final class Connection: EventHandler {
     let peer: Peer
     let descriptor: Int32
     let tls: TLSSession?
-    /// The version of the listener's credentials that the session was begun with.
+    /// The version of the listener's credentials when the session began.
     let credentialsVersion: Int
     /// nil if the client sent no certificate.
     var verified: VerifiedPeer?
@@ -22,23 +22,23 @@ final class Connection: EventHandler {
     }
     private(set) var engine: (any Engine)?
     private var sniffed: [UInt8] = []
-    /// Bytes read so far, after decryption.
+    /// The number of bytes read, after decryption.
     private var received = 0
     private var isDirty = false
     var readable = true
     private var coalescing = ReceiveCoalescing()
     private var hasHangup = false
     private var isBroken = false
-    /// Whether the first bytes, which are encrypted, do not look like HTTP in clear text.
+    /// Whether the first bytes do not look like HTTP in clear text.
     var isTLS = false
-    /// Whether the peer sends no more.
+    /// Whether the peer has stopped sending.
     private var hasEnded = false
     private var output: SocketOutput
     /// When the current state began.
     private var stateSince: UInt64
     /// Set while the state is `lingering`.
     private var linger: LingerState?
-    /// When the engine began to end; nil before.
+    /// When the engine began to end.
     private var endingSince: UInt64?
     private var timer: LoopTimer?
     private var armedFor: UInt64 = .max
@@ -64,7 +64,6 @@ final class Connection: EventHandler {
         context.live.destroyed(.connection)
     }
 
-    /// Registers with the loop and begins.
     func open() {
         context.loop.assertCurrent()
         do throws(SystemError) {
@@ -88,7 +87,7 @@ final class Connection: EventHandler {
         context.loop.markDirty(self)
     }
 
-    /// Lets others run before it continues.
+    /// Marks the connection dirty, but lets others run first.
     func postpone() {
         guard !isDirty, state != .closed else { return }
         isDirty = true
@@ -110,7 +109,7 @@ final class Connection: EventHandler {
 
     func settle() {
         guard state != .closed else { return }
-        // isDirty stays set while it reads: the flush below serves whatever marks the connection dirty.
+        // isDirty stays set during reading: the flush below serves all reasons to be dirty.
         let wasBlocked = output.isBlocked
         let hasMore = readAvailable()
         isDirty = false
@@ -124,16 +123,15 @@ final class Connection: EventHandler {
 
     // MARK: Reading
 
-    /// Whether all that has arrived was read. A peer that has ended is not read again. A body's sink may delay reading.
+    /// Whether all received bytes were read. A peer that has ended is not read again. A body's sink may delay reading.
     private var isRead: Bool { hasEnded || (engine?.waitingBytes ?? 0) == 0 }
 
-    /// Reads until the kernel has no more or the engine wants no more.
-    /// - Returns: Whether it stopped only to let other connections run.
+    /// Reads until the kernel or the engine stops it. Returns whether it stopped only to let other connections run.
     private func readAvailable() -> Bool {
         var steps = 0
         let before = received
         while readable && state != .closed && !hasEnded {
-            // TLS responds to some records by itself. It must not do so while the peer reads nothing.
+            // TLS responds to some records by itself, and must not while the peer reads nothing.
             if isSecure && output.isBlocked && state != .lingering { return false }
             if let engine, state == .open {
                 guard engine.wantsRead else { return false }
@@ -155,7 +153,7 @@ final class Connection: EventHandler {
         return false
     }
 
-    // Not inlined: the optimizer of Swift 6.3 fails on the span otherwise.
+    // Not inlined: otherwise the optimizer of Swift 6.3 fails on the span.
     @inline(never)
     private func readEncrypted() {
         let input = context.input
@@ -288,7 +286,7 @@ final class Connection: EventHandler {
         }
     }
 
-    /// Sends the queued bytes; false if some are still queued.
+    /// Sends the queued bytes; false if some remain queued.
     private func writeUnsent() -> Bool {
         switch output.flush() {
         case .sent:
@@ -314,7 +312,7 @@ final class Connection: EventHandler {
         markDirty()
     }
 
-    /// Ends the sending side, then reads and drops what the peer still sends.
+    /// Ends the sending side, then reads and drops the peer's remaining bytes.
     func beginLinger() {
         let allowance = engine is HTTP2Connection ? LingerState.http2Allowance : Int.max
         engine?.connectionLost()
@@ -339,7 +337,7 @@ final class Connection: EventHandler {
         }
     }
 
-    /// Ends the connection now.
+    /// Closes the connection immediately.
     func close() {
         guard state != .closed else { return }
         context.loop.assertCurrent()
@@ -359,7 +357,7 @@ final class Connection: EventHandler {
     /// Nanoseconds within which the peer must read the last bytes.
     private static let endingTimeout: UInt64 = 2_000_000_000
 
-    /// Arms the timer if the next deadline is earlier than before. A later deadline is found when the timer fires.
+    /// Arms the timer if the next deadline is earlier than the armed one. A later one is found when the timer fires.
     private func updateTimer() {
         guard state != .closed, let timer else { return }
         let now = context.loop.now
@@ -403,7 +401,7 @@ final class Connection: EventHandler {
                 return close()
             }
             if coalescing.deadline <= now {
-                // What has arrived counts as progress, so it is read before the engine looks at its deadlines.
+                // Received bytes count as progress, so they are read before the engine checks its deadlines.
                 coalescing.expired()
                 readable = true
                 tls?.socketIsReadable(hangup: hasHangup)

@@ -4,23 +4,23 @@ import System
 protocol Engine: StreamOwner {
     /// Receives bytes from the peer.
     func receive(_ bytes: UnsafeRawBufferPointer)
-    /// The peer sends no more.
+    /// The peer has stopped sending.
     func receiveEnd()
     /// Whether more bytes may be read now.
     var wantsRead: Bool { get }
-    /// The number of bytes that the peer sends next without waiting for us, if all are of one body and its sink waits for
-    /// them; otherwise 0. nil if there is no request.
+    /// The bytes that the peer sends next without waiting for us, if all are of one body whose sink waits; otherwise 0.
+    /// nil without a request.
     var expectedBytes: Int? { get }
-    /// Bytes of bodies that wait for their sinks.
+    /// The number of body bytes that wait for their sinks.
     var waitingBytes: Int { get }
     /// Shrinks receive windows whose streams have more than `most` bytes beyond the initial ones, or have stalled.
-    /// - Returns: How many streams have such bytes and have not stalled.
+    /// Returns the number of streams that have such bytes and have not stalled.
     func limitWindows(to most: Int, _ now: UInt64) -> Int
-    /// Appends the next bytes to send to `output`; none if there are none now.
+    /// Appends the next bytes to send, if any, to `output`.
     func produce(_ output: OutputBuffer)
-    /// Moves the next bytes of a body directly to the socket, in clear text. Called if nothing was produced.
+    /// Moves the next bytes of a body directly to the socket in clear text. Called if nothing was produced.
     func transfer(to socket: Int32) -> DirectTransfer
-    /// The kernel has taken everything that was produced.
+    /// The kernel has accepted everything that was produced.
     func flushed()
     /// Whether input is ignored: queued output is sent, then the connection closes.
     var isEnding: Bool { get }
@@ -28,10 +28,10 @@ protocol Engine: StreamOwner {
     var isFinished: Bool { get }
     /// The time at which ``expire(_:)`` is due.
     func deadline(_ limits: ServerLimits) -> UInt64
-    /// The deadline has passed.
+    /// Handles the deadline.
     func expire(_ now: UInt64)
     /// Finishes open requests and accepts no new ones.
     func beginDrain()
-    /// The connection is gone.
+    /// The connection is closed.
     func connectionLost()
 }

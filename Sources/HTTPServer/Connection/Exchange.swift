@@ -3,18 +3,18 @@ import Wire
 
 /// A request's method, target and fields (RFC 9110).
 public struct RequestHead: Sendable {
-    /// Case-sensitive, a token.
+    /// A token, case-sensitive.
     public var method: String
     /// The path and query as received, beginning with `/`; or `*`.
     public var target: String
-    /// The host asked for, from `:authority` or `Host`.
+    /// The requested host, from `:authority` or `Host`.
     public var authority: String?
     public var fields: HeaderFields
     /// The declared length of the body in bytes.
     public var contentLength: UInt64?
-    /// Whether a body follows (possibly of no bytes).
+    /// Whether a body follows, possibly an empty one.
     public var hasBody: Bool
-    /// Whether the client waits for a 100 before it sends the body.
+    /// Whether the client waits for a 100 before sending the body.
     public var expectsContinue: Bool
 }
 
@@ -22,9 +22,9 @@ public struct RequestHead: Sendable {
 public struct ResponseHead: Sendable {
     /// 200…599; 103…199 for an interim response.
     public var status: Int
-    /// The server sets `content-length` from the body. A response to HEAD sets it here.
+    /// The server sets `content-length` from the body. For a response to HEAD, set it here.
     public var fields = HeaderFields()
-    /// The value of `x-request-id`: a field of its own, so that many responses can share the others.
+    /// The value of `x-request-id`, separate so that many responses can share the other fields.
     public var requestID: String?
 
     public init(status: Int) { self.status = status }
@@ -34,30 +34,30 @@ public struct ResponseHead: Sendable {
 public enum ResponseBody {
     case none
     case bytes([UInt8])
-    /// Exactly `length` bytes from the source. If it ends early or fails, the client sees a broken body.
+    /// Exactly `length` bytes from the source. If it ends early or fails, the client sees a truncated body.
     case source(any ByteSource, length: UInt64)
 }
 
 /// How sending a response ended.
 public struct ResponseOutcome: Sendable {
-    /// Why nothing more is sent.
+    /// Why sending ended.
     public enum End: Sendable {
-        /// The kernel has taken the whole response.
+        /// The kernel has accepted the whole response.
         case complete
-        /// The client disconnected, or read too slowly.
+        /// The client disconnected or read too slowly.
         case peerGone
-        /// The body's source failed or ended early. The client sees a broken body.
+        /// The body's source failed or ended early. The client sees a truncated body.
         case sourceFailed(any Error)
     }
-    /// Bytes of the body that were given to the connection.
+    /// The number of body bytes given to the connection.
     public var bodyBytes: UInt64
-    /// Why nothing more was sent.
+    /// Why sending ended.
     public var end: End
 }
 
 /// Why a request's body did not arrive.
 public enum BodyError: Error {
-    /// The client reset the stream or closed the connection, or its bytes broke the protocol.
+    /// The client reset the stream, closed the connection, or violated the protocol.
     case clientGone
     /// The body is larger than the limit.
     case tooLarge
@@ -77,27 +77,27 @@ public enum HTTPVersion: String, Sendable {
 }
 
 /// Handles a request. It runs on the request's loop and must call ``Exchange/respond(_:_:)`` once before it returns.
-/// Its task is cancelled when the client goes away.
+/// Its task is cancelled when the client disconnects.
 public typealias RequestHandler = @Sendable (Exchange) async -> Void
 
 /// One request and its response.
 ///
-/// Safety: confined to its loop; it crosses into the handler's task, which is pinned to the same loop.
+/// Safety: confined to its loop, to which the handler's task is also pinned.
 public final class Exchange: @unchecked Sendable {
     public let head: RequestHead
     public let version: HTTPVersion
-    /// Whether the client's connection is encrypted: to this server, or to a trusted proxy that says so.
+    /// Whether the client's connection is encrypted: to this server, or, as a trusted proxy reports, to that proxy.
     public let isSecure: Bool
     /// The client's address, perhaps named by a trusted proxy: `host:port` (port 0 if unknown) or `unix:USER:PROCESS`.
     public let peer: String
-    /// The field, with its value, that names another client than ``peer`` and was ignored; nil if there is none.
+    /// A forwarding field, with its value, that names another client than ``peer`` and was ignored.
     public let ignoredForwarding: String?
     /// The listener's identity for the client's certificate; nil if it showed none.
     public let identity: (any AnyObject & Sendable)?
-    /// Whether the client's certificate would be accepted now; true if it showed none. The certificate may have been
-    /// revoked, or its authority withdrawn, since the connection began.
+    /// Whether the client's certificate would be accepted now; true if it showed none. It may have been revoked, or its
+    /// authority removed, since the connection began.
     public let isIdentityCurrent: Bool
-    /// The loop that everything of this request runs on.
+    /// The request's loop.
     public let loop: EventLoop
     /// When the header block was complete, in the loop's nanoseconds.
     public let started: UInt64
@@ -138,7 +138,7 @@ public final class Exchange: @unchecked Sendable {
 
     deinit { stream.requestDestroyed() }
 
-    /// Whether the client has gone: it reset the stream, or the connection ended.
+    /// Whether the client reset the stream or the connection ended.
     public var isClientGone: Bool { stream.isGone }
 
     /// Sends `100 Continue` if the client waits for it and no body byte has arrived, as receiving the body does.
@@ -151,13 +151,12 @@ public final class Exchange: @unchecked Sendable {
         if version != .http1_0 { stream.sendInterim(head) }
     }
 
-    /// Ends a ``receive(into:limit:)`` in progress, and every later one, with ``BodyError/sink(_:)``, because the rest
-    /// of the body is not needed. Called on the loop.
+    /// Makes the current and every later ``receive(into:limit:)`` fail with ``BodyError/sink(_:)``, because the rest of
+    /// the body is not needed. Called on the loop.
     public func stopReceiving(_ error: any Error) { stream.stopReceiving(error) }
 
-    /// Moves the whole body into `sink` with back-pressure.
+    /// Moves the whole body into `sink` with back-pressure. Returns the number of bytes.
     /// - Parameter limit: The maximum size of the body in bytes.
-    /// - Returns: The number of bytes.
     public func receive(into sink: any ByteSink, limit: UInt64 = .max) async throws(BodyError)
         -> UInt64
     {
@@ -169,15 +168,14 @@ public final class Exchange: @unchecked Sendable {
         return try result.get()
     }
 
-    /// Receives a whole body of at most `limit` bytes.
+    /// Receives a complete body of at most `limit` bytes.
     public func collect(limit: Int) async throws(BodyError) -> [UInt8] {
         let sink = CollectingSink()
         _ = try await receive(into: sink, limit: UInt64(limit))
         return sink.bytes
     }
 
-    /// Sends the response and waits until the kernel has taken it or the client is gone. A request body that has not
-    /// been received is discarded.
+    /// Sends the response and waits until the kernel has it or the client is gone. Discards an unread request body.
     @discardableResult
     public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome {
         await suspend { waiter in
@@ -185,9 +183,8 @@ public final class Exchange: @unchecked Sendable {
         }
     }
 
-    /// Sends the response. A handler that has nothing to do afterwards need not wait: its task and what it holds are
-    /// released while the response is still being sent.
-    /// - Parameter completion: Called once, on the loop, when the kernel has taken the response or the client is gone.
+    /// Sends the response. A handler that need not wait can end, which releases its task during sending.
+    /// - Parameter completion: Called once, on the loop, when the kernel has the response or the client is gone.
     public func respond(
         _ head: ResponseHead, _ body: ResponseBody,
         _ completion: @escaping (ResponseOutcome) -> Void
@@ -199,7 +196,7 @@ public final class Exchange: @unchecked Sendable {
 /// The connection's side of an ``Exchange``. Every completion is called exactly once, on the loop. The completion of `receive`
 /// may be called inside a callback of nghttp2, so it must only resume a task; that of `respond` never is.
 protocol ExchangeStream: AnyObject {
-    /// Called once by the ``Exchange``, and at its end.
+    /// Called at the start and end of the ``Exchange``.
     func requestCreated()
     func requestDestroyed()
     var isGone: Bool { get }

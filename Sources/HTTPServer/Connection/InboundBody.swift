@@ -1,31 +1,29 @@
 import System
 
-/// A request's body between its connection and a sink. Bytes that the sink does not accept are queued, and the peer's
-/// window grows only by the accepted bytes. Confined to the loop of its stream.
+/// A request's body between its connection and a sink. Bytes that the sink does not accept are queued; only accepted
+/// bytes enlarge the peer's window. Confined to the loop of its stream.
 final class InboundBody {
     private enum Receiver {
         case none
         case sink(any ByteSink, limit: UInt64, (Result<UInt64, BodyError>) -> Void)
         case discarding
     }
-    /// The queued bytes in pieces as they arrived, with small pieces joined. Such a queue neither doubles its capacity
-    /// nor moves bytes, and a body that arrives byte by byte needs little more memory than its bytes.
+    /// The queued bytes in pieces as they arrived, with small pieces joined. This neither doubles a capacity nor moves
+    /// bytes, and a body that arrives byte by byte needs little more memory than its bytes.
     private(set) var waiting: [[UInt8]] = []
     /// The maximum size of a joined piece.
     private static let joinedBytes = 4096
-    /// Consumed pieces of ``waiting``, and consumed bytes of the next piece.
+    /// The number of consumed pieces of ``waiting``, and of consumed bytes of the next piece.
     private var used = (pieces: 0, bytes: 0)
     private var receiver = Receiver.none
     private var failure: BodyError?
     private(set) var isSinkBusy = false
-    /// Whether the last byte has arrived.
     private(set) var isComplete = false
-    /// Bytes that arrived.
+    /// The number of received bytes.
     private(set) var received: UInt64 = 0
-    /// The stream that owns this body. It is notified of consumed bytes and of the queue's length.
+    /// The owning stream, which is notified of consumed bytes and of the queue's length.
     unowned var stream: ServerStream?
 
-    /// The number of queued bytes.
     private(set) var waitingCount = 0
 
     /// Whether the sink waits for the peer.
@@ -40,10 +38,10 @@ final class InboundBody {
     /// The number of bytes that have not arrived; 0 if the length is not declared.
     var unreceived: UInt64 { max(received, declared ?? 0) - received }
 
-    /// The number of bytes that the sink waits for; 0 if it waits for none, or the length is not declared.
+    /// The number of bytes that the sink waits for; 0 if it does not wait, or the length is not declared.
     var missing: Int { isStarved ? Int(clamping: unreceived) : 0 }
 
-    /// Takes bytes from the connection.
+    /// Delivers or queues bytes from the connection.
     func push(_ bytes: RawSpan) {
         received += UInt64(bytes.byteCount)
         var taken = 0
@@ -65,13 +63,13 @@ final class InboundBody {
         }
     }
 
-    /// The last byte has arrived.
+    /// Handles the end of the body.
     func end() {
         isComplete = true
         completeIfDone()
     }
 
-    /// Nothing more will arrive.
+    /// Ends the body with an error.
     func fail(_ error: BodyError) {
         guard failure == nil else { return }
         failure = error
@@ -79,7 +77,7 @@ final class InboundBody {
         deliver(.failure(error))
     }
 
-    /// Moves the bytes that arrived and those that will arrive into `sink`.
+    /// Moves the received and further bytes into `sink`.
     func start(
         _ sink: any ByteSink, limit: UInt64,
         _ completion: @escaping (Result<UInt64, BodyError>) -> Void
@@ -90,7 +88,7 @@ final class InboundBody {
         pump()
     }
 
-    /// Drops the bytes that arrived and those that will arrive.
+    /// Drops the received and further bytes.
     func discard() {
         if case .sink = receiver { return }
         receiver = .discarding
@@ -137,7 +135,7 @@ final class InboundBody {
         completeIfDone()
     }
 
-    /// Offers `bytes` to the receiver; returns how many it accepted.
+    /// Offers `bytes` to the receiver; returns the number accepted.
     private func offer(_ bytes: RawSpan) -> Int {
         switch receiver {
         case .none: return 0

@@ -1,20 +1,18 @@
-/// The end of a connection after its last response: the sending side ends, and what the peer still sends is read and
-/// dropped. Closing with bytes unread would reset the connection, and the peer could lose the response (RFC 9112,
-/// section 9.6).
+/// The end of a connection after its last response: the sending side is shut down, and the peer's remaining bytes are
+/// read and dropped. Closing with unread bytes would reset the connection, and the peer could lose the response (RFC
+/// 9112, section 9.6).
 ///
 /// | state      | `flushed`                                | `received`                    | `peerEnded` | deadline |
 /// |------------|------------------------------------------|-------------------------------|-------------|----------|
 /// | `sending`  | `endSending`; `close` if the peer ended  | `close` beyond the allowance  | `close`     | close    |
 /// | `dropping` | –                                        | `close` beyond the allowance  | `close`     | close    |
 ///
-/// `endSending` leads to `dropping`.
 struct LingerState: Equatable {
     enum Event: Equatable {
-        /// The kernel has taken everything, including the end of TLS.
+        /// The kernel has accepted everything, including the end of TLS.
         case flushed
-        /// Bytes arrived.
         case received(Int, now: UInt64)
-        /// The peer sends no more.
+        /// The peer has stopped sending.
         case peerEnded
     }
     enum Action: Equatable {
@@ -24,8 +22,8 @@ struct LingerState: Equatable {
         /// Close the socket.
         case close
     }
-    /// Bytes that an HTTP/2 connection drops. A rejected body ends with its stream there, not with the connection: what
-    /// still arrives is no upload whose response could be lost. HTTP/1.1 has no such bound.
+    /// The number of bytes that an HTTP/2 connection drops. A rejected HTTP/2 body ends with its stream, so these bytes
+    /// are not an upload whose response could be lost. HTTP/1.1 has no such limit.
     static let http2Allowance = 1 << 20
     /// Nanoseconds for which a draining server waits for the peer's next bytes.
     static let drainGrace: UInt64 = 1_000_000_000
@@ -36,10 +34,8 @@ struct LingerState: Equatable {
     private let hasPeerEnded: Bool
     private var isSending = true
 
-    /// - Parameters:
-    ///   - now: The loop's time.
-    ///   - allowance: Bytes that may be dropped.
-    ///   - hasPeerEnded: Whether the peer has ended its sending side already.
+    /// - Parameter allowance: The number of bytes that may be dropped.
+    /// - Parameter hasPeerEnded: Whether the peer has already ended its sending side.
     init(now: UInt64, allowance: Int = .max, hasPeerEnded: Bool) {
         since = now
         lastReceived = now
@@ -62,7 +58,7 @@ struct LingerState: Equatable {
         }
     }
 
-    /// When the connection is closed.
+    /// When to close the connection.
     func deadline(_ limits: ServerLimits, isDraining: Bool) -> UInt64 {
         let interval = isDraining ? LingerState.drainGrace : limits.lingerInterval
         return min(since + limits.lingerTimeout, lastReceived + interval)

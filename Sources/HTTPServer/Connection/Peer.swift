@@ -9,7 +9,6 @@ struct Peer {
     /// Whether it is a trusted proxy, which names its clients.
     let isProxy: Bool
 
-    /// The peer that an accepted socket is connected to.
     init(_ socket: Int32, _ address: SocketAddress, _ proxies: TrustedProxies) {
         if let ip = address.ip {
             self.init(ip, port: address.port, proxies)

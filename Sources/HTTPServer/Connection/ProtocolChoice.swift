@@ -1,4 +1,4 @@
-/// The protocol of a connection, by its first bytes: the preface of HTTP/2 begins with a method that nothing else uses.
+/// The protocol of a connection, by its first bytes: the HTTP/2 preface begins with a method that nothing else uses.
 ///
 /// | first bytes                                  | clear text  | TLS      |
 /// |----------------------------------------------|-------------|----------|

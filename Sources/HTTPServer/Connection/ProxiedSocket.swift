@@ -1,11 +1,10 @@
 import Glibc
 import System
 
-/// A socket accepted from a trusted proxy, until it is known whether its first bytes are a header of the PROXY
-/// protocol. Confined to its loop.
+/// A socket of a trusted proxy, until its first bytes show whether it begins with a PROXY header. Confined to its loop.
 final class ProxiedSocket: EventHandler {
-    /// Called once, after which the descriptor is the caller's: with the peer that the header names, or the proxy
-    /// itself; nil if the socket is to be closed.
+    /// Called once, which gives the descriptor to the caller, with the peer named by the header, or the proxy itself;
+    /// nil if the socket is to be closed.
     private let completion: (ProxiedSocket, Peer?) -> Void
     private let context: LoopContext
     let descriptor: Int32
@@ -15,7 +14,7 @@ final class ProxiedSocket: EventHandler {
     private var timer: LoopTimer?
     private var hasEnded = false
     private var isOver = false
-    /// Whether the first bytes began like a header, and were none.
+    /// Whether the first bytes begin like a header but are malformed.
     private(set) var isMalformed = false
 
     init(
@@ -29,7 +28,7 @@ final class ProxiedSocket: EventHandler {
         self.completion = completion
     }
 
-    /// Waits for the first bytes for ``ServerLimits/handshakeTimeout``.
+    /// Waits for the first bytes for up to ``ServerLimits/handshakeTimeout``.
     func begin() {
         do throws(SystemError) {
             registration = try context.loop.register(descriptor, self)
@@ -50,7 +49,7 @@ final class ProxiedSocket: EventHandler {
         context.loop.markDirty(self)
     }
 
-    /// Looks at the bytes without taking them, because those after the header are the connection's.
+    /// Peeks at the bytes, because those after the header belong to the connection.
     func settle() {
         guard !isOver else { return }
         let input = context.input
@@ -75,7 +74,6 @@ final class ProxiedSocket: EventHandler {
         }
     }
 
-    /// Ends without a peer.
     func cancel() { finish(nil) }
 
     private func finish(_ peer: Peer?) {

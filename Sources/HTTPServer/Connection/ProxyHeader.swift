@@ -1,7 +1,6 @@
 import System
 
-/// The header of the PROXY protocol, version 1 or 2, at the beginning of a connection: the address of the client that
-/// a proxy connects to us for (haproxy's `proxy-protocol.txt`).
+/// The PROXY protocol header, version 1 or 2 (haproxy's `proxy-protocol.txt`): the address of the proxy's client.
 enum ProxyHeader: Equatable {
     /// The bytes do not begin like a header.
     case absent
@@ -9,19 +8,19 @@ enum ProxyHeader: Equatable {
     case incomplete
     /// A header of `length` bytes. The client is nil if the proxy connects for itself or for an unknown client.
     case complete(length: Int, client: IPAddress?, port: UInt16)
-    /// The bytes begin like a header, and break its syntax or are longer than ``limit``.
+    /// The bytes begin like a header, but violate its syntax or exceed ``limit``.
     case malformed
 
-    /// The maximum length of a header in bytes, with the extensions of version 2.
+    /// The maximum length of a header in bytes, including the extensions of version 2.
     static let limit = 4096
-    /// The maximum length of a header of version 1, with its line end.
+    /// The maximum length of a version 1 header, including the line end.
     private static let lineLimit = 107
     private static let line = Array("PROXY ".utf8)
     static let signature: [UInt8] = [
         0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a,
     ]
 
-    /// Reads the first bytes of a connection.
+    /// Parses the first bytes of a connection.
     init(_ bytes: UnsafeRawBufferPointer) {
         if ProxyHeader.begins(bytes, ProxyHeader.signature) {
             self = ProxyHeader.version2(bytes)
@@ -36,7 +35,7 @@ enum ProxyHeader: Equatable {
         bytes.prefix(prefix.count).elementsEqual(prefix.prefix(bytes.count))
     }
 
-    /// `PROXY TCP4 192.0.2.1 192.0.2.2 5000 80` CR LF, with TCP6, or with UNKNOWN and any rest.
+    /// `PROXY TCP4 192.0.2.1 192.0.2.2 5000 80` CR LF; also with TCP6, or with UNKNOWN and any text.
     private static func version1(_ bytes: UnsafeRawBufferPointer) -> ProxyHeader {
         let head = bytes.prefix(lineLimit)
         guard let end = head.firstIndex(of: 0x0a) else {

@@ -1,19 +1,19 @@
 import CNghttp2
 import Glibc
 
-/// A request that was rejected before any handler, and its response.
+/// A request rejected before any handler, and its response.
 public struct RejectedRequest: Sendable {
     /// The value of `X-Request-Id` in the response.
     public var requestId: String
-    /// Empty if it was not read.
+    /// Empty if unknown.
     public var method: String
-    /// Empty if it was not read.
+    /// Empty if unknown.
     public var target: String
     /// 400, 408, 414, 417, 431, 501 or 505.
     public var status: Int
-    /// The problem's code in the response.
+    /// The problem code in the response.
     public var code: String
-    /// The problem's detail in the response.
+    /// The problem detail in the response.
     public var reason: String
     /// The size of the response's body in bytes.
     public var bodyBytes: Int
@@ -24,7 +24,7 @@ public struct RejectedRequest: Sendable {
     public var peer: String
 }
 
-/// A response to bytes that never reach a handler, as problem details (RFC 9457).
+/// A response to bytes that reach no handler, as problem details (RFC 9457).
 struct Rejection {
     let status: Int
     let detail: String
@@ -65,11 +65,10 @@ struct Rejection {
 enum FirstBytes {
     /// Clear text, with the reason for the rejection.
     case clear(HTTPVersion, detail: String)
-    /// Perhaps TLS, whose first byte is none of a method (RFC 8446, section 5.1), or the end.
+    /// Perhaps TLS, whose first byte begins no method (RFC 8446, section 5.1), or the end of the stream.
     case other
 
-    /// Looks at the bytes without taking them.
-    /// - Returns: nil if nothing has arrived.
+    /// Peeks at the first bytes; nil if nothing has arrived.
     init?(_ descriptor: Int32) {
         var bytes: InlineArray<16, UInt8> = .init(repeating: 0)
         var storage = bytes.mutableSpan
@@ -92,7 +91,7 @@ enum FirstBytes {
         if let error = HTTP1Error(notHTTP: bytes) {
             self = .clear(.http1_1, detail: error.reason)
         } else if (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(bytes[0]) {
-            // Only the preface of HTTP/2 begins so (RFC 9113, section 3.4).
+            // Only the HTTP/2 preface begins so (RFC 9113, section 3.4).
             let isHTTP2 =
                 bytes.count > 2 && bytes[0] == UInt8(ascii: "P") && bytes[1] == UInt8(ascii: "R")
                 && bytes[2] == UInt8(ascii: "I")
@@ -135,10 +134,10 @@ extension Connection {
         return Array(head.utf8) + body
     }
 
-    /// A response with status 400 on the first stream, between our settings and the end of the connection (RFC 9113,
-    /// section 6). A client that sends its preface alone and waits may get it before it opens that stream; a request
-    /// that is sent in clear text to a TLS port is lost either way. Its fields are the static table's `:status: 400` and a
-    /// literal `content-type` (RFC 7541, section 6).
+    /// A response with status 400 on the first stream, after our settings and before GOAWAY (RFC 9113, section 6). A
+    /// client that sends only its preface and waits may get it before it opens that stream; in either case its
+    /// clear-text request to a TLS port is lost. The fields are the static table's `:status: 400` and a literal
+    /// `content-type` (RFC 7541, section 6).
     private static func http2Response(_ body: [UInt8]) -> [UInt8] {
         func frame(
             _ type: nghttp2_frame_type, _ flags: nghttp2_flag, _ stream: UInt8, _ payload: [UInt8]
@@ -157,7 +156,7 @@ extension Connection {
             + frame(NGHTTP2_GOAWAY, NGHTTP2_FLAG_NONE, 0, lastStreamAndNoError)
     }
 
-    /// Reports a request that was rejected before any handler. `head` is nil if it was not read.
+    /// Reports a rejected request; `head` is nil if unknown.
     func rejected(
         _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion, isSecure: Bool? = nil
     ) {

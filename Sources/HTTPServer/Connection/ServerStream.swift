@@ -1,14 +1,11 @@
 import Glibc
 import System
 
-/// The connection of a stream, as the stream uses it.
+/// A stream's connection, as the stream uses it.
 protocol StreamOwner: AnyObject {
-    /// Whether a callback of a library runs. The connection must not be closed, and no response begun or ended, until
-    /// it has returned. Used by assertions.
+    /// Whether a library callback is running: no connection may close, no response begin or end. For assertions.
     var isInCallback: Bool { get }
-    /// Sends `100 Continue`.
     func sendContinue(_ stream: ServerStream)
-    /// Sends an interim response.
     func sendInterim(_ head: ResponseHead, _ stream: ServerStream)
     /// The response of `stream` can be sent.
     func responseReady(_ stream: ServerStream)
@@ -16,7 +13,6 @@ protocol StreamOwner: AnyObject {
     func bodyReady(_ stream: ServerStream)
     /// Bytes of the request's body left the stream's queue.
     func bodyConsumed(_ stream: ServerStream, _ count: Int)
-    /// The handler has returned.
     func handlerEnded(_ stream: ServerStream)
 }
 
@@ -32,30 +28,26 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private(set) var isGone = false
     /// Set by ``respond(_:_:_:)``.
     private(set) var response: ResponseHead?
-    /// The response's `content-length`, if its own fields do not contain it.
+    /// The response's `content-length`, unless its own fields contain it.
     private(set) var declaredLength: UInt64?
-    /// Bytes of the response's body that are still to be sent.
+    /// The number of body bytes of the response still to be sent.
     private(set) var remaining: UInt64 = 0
-    /// Whether the response waits for its source and not for the peer.
+    /// Whether the response waits for its source, not for the peer.
     private(set) var isWaitingForSource = false
-    /// Whether the handler's task has begun and not ended.
     private(set) var isHandlerRunning = false
-    /// Whether the request's method is HEAD.
     var isHead = false
-    /// Bytes moved in both directions when the progress interval began, and when that was.
+    /// The number of bytes moved in both directions when the progress interval began, and that time.
     var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
-    /// A strong reference: a weak one would make every retain of the connection slow. The connection releases its
-    /// streams when they end, which breaks the cycle.
+    /// Strong, because a weak reference would slow every retain. The connection breaks the cycle at a stream's end.
     private let owner: any StreamOwner
     private let context: LoopContext
     private var source: (any ByteSource)?
     private var sent: UInt64 = 0
-    /// Why the source failed.
     private var sourceFailure: (any Error)?
     private var completion: ((ResponseOutcome) -> Void)?
-    /// The task of the handler, while that runs.
+    /// The handler's task, while it runs.
     private var task: HandlerTask?
-    /// Whether the client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before sending the body.
     private(set) var isContinueDue: Bool
 
     /// - Parameter hasBody: Whether a body may follow the request's head.
@@ -84,7 +76,6 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     func requestCreated() { context.live.created(.request) }
     func requestDestroyed() { context.live.destroyed(.request) }
 
-    /// The request's body.
     var body: InboundBody {
         if let inbound { return inbound }
         let empty = InboundBody()
@@ -95,34 +86,30 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         return empty
     }
 
-    /// Whether the last byte of the request's body has arrived.
     var isBodyComplete: Bool { inbound?.isComplete ?? true }
 
     /// Whether the request's body waits for the peer.
     var isBodyStarved: Bool { inbound?.isStarved ?? false }
 
-    /// Bytes of the request's body that wait for its sink.
+    /// The number of bytes of the request's body that wait for its sink.
     var waitingBytes: Int { inbound?.waitingCount ?? 0 }
 
-    /// The number of bytes of the request's body that its sink waits for; 0 if it is not known.
+    /// The number of bytes of the request's body that its sink waits for; 0 if unknown.
     var missingBytes: Int { inbound?.missing ?? 0 }
 
-    /// Drops the request's body.
     func discardBody() { inbound?.discard() }
 
-    /// Bytes of the request's body left the queue.
     func bodyConsumed(_ count: Int) { owner.bodyConsumed(self, count) }
 
     /// The number of waiting bytes of the request's body changed by `change`.
     func waitingChanged(_ change: Int) { context.waiting(change) }
 
-    /// Bytes that have moved in both directions.
+    /// The number of bytes moved in both directions.
     var movedBytes: UInt64 { sent &+ (inbound?.received ?? 0) }
 
-    /// Restarts the progress timer.
     func restartProgress() { progressMark = (movedBytes, context.loop.now) }
 
-    /// Whether the response waits for the handler or for the body's source, and not for the peer.
+    /// Whether the response waits for the handler or the body's source, not for the peer.
     var isOurTurn: Bool { isWaitingForSource || (isHandlerRunning && response == nil) }
 
     /// Whether a response is being sent and waits for the peer.
@@ -138,7 +125,6 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         if isHandlerRunning { task = started }
     }
 
-    /// The handler has returned.
     func handlerEnded() {
         isHandlerRunning = false
         task = nil
@@ -205,8 +191,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
 
     // MARK: Sending
 
-    /// Reads the next bytes of the response's body into the start of `buffer`; `.end` when all were read.
-    /// - Throws: if the source fails or ends early.
+    /// Reads the next bytes of the response's body into the start of `buffer`; `.end` after the last.
+    /// - Throws: If the source fails or ends early.
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
         guard remaining > 0 else { return .end }
         guard let source else { throw SourceEndedEarly() }
@@ -254,7 +240,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private var mayBeDirect = false
 
     /// Moves the next bytes of the body directly to a socket. `.unsupported`: read them.
-    /// - Throws: if the source or the socket fails.
+    /// - Throws: If the source or the socket fails.
     func transfer(to socket: Int32) throws -> DirectTransfer {
         guard isDirect, remaining > 0, !isWaitingForSource, let source = source as? any DirectSource
         else { return .unsupported }
@@ -278,8 +264,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         return result
     }
 
-    /// The response has ended.
-    /// - Parameter complete: Whether the kernel has taken all of it.
+    /// Ends the response. `complete`: the kernel has accepted all of it.
     func finish(complete: Bool) {
         source?.close()
         source = nil
@@ -291,13 +276,13 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         done(ResponseOutcome(bodyBytes: sent, end: end))
     }
 
-    /// Ends the response because of a failure that is not the client's.
+    /// Ends the response because of a failure on our side.
     func fail(_ error: any Error) {
         sourceFailure = error
         finish(complete: false)
     }
 
-    /// The client or the connection is gone: aborts everything that waits for it.
+    /// Aborts everything that waits for the client or connection, which is gone.
     func abandon(_ error: BodyError = .clientGone) {
         guard !isGone else { return }
         isGone = true

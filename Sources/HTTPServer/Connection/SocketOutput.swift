@@ -1,20 +1,19 @@
 import Glibc
 
-/// The memory of the connections of one loop for queued bytes, together. Confined to its loop.
+/// The total memory for queued bytes of a loop's connections. Confined to its loop.
 final class QueuedBytes {
     fileprivate(set) var count = 0
 }
 
-/// The sending side of a connection's socket. Bytes go to the kernel at once; bytes that it does not accept are queued.
+/// The sending side of a connection's socket. Bytes that the kernel does not accept at once are queued.
 struct SocketOutput {
     enum Result {
-        /// The kernel has taken everything.
+        /// The kernel has accepted everything.
         case sent
         /// Bytes are queued until the socket is writable.
         case blocked
-        /// The socket has failed.
         case failed
-        /// More bytes would be queued than are allowed.
+        /// The queue would exceed its limit.
         case overflow
     }
     private let descriptor: Int32
@@ -22,11 +21,11 @@ struct SocketOutput {
     private var unsent: [UInt8] = []
     private var unsentOffset = 0
     private var hasFailed = false
-    /// Bytes that the kernel has taken.
+    /// The number of bytes accepted by the kernel.
     private var sentBytes: UInt64 = 0
-    /// While bytes wait: ``sentBytes`` at the start of the current interval, and when that was.
+    /// While bytes are queued: ``sentBytes`` at the start of the current interval, and that time.
     private var progressMark: (bytes: UInt64, time: UInt64)?
-    /// Whether the kernel may take bytes.
+    /// Whether the kernel may accept bytes.
     var isWritable = true
 
     /// The maximum number of queued bytes: half for an output buffer's TLS records, half for TLS's own messages.
@@ -37,7 +36,6 @@ struct SocketOutput {
         self.loopsQueue = loopsQueue
     }
 
-    /// Whether bytes are queued.
     var isBlocked: Bool { unsentOffset < unsent.count }
 
     /// Sends `bytes` after the queued ones.
@@ -53,7 +51,6 @@ struct SocketOutput {
         return .blocked
     }
 
-    /// Sends the queued bytes.
     mutating func flush() -> Result {
         guard isBlocked else { return .sent }
         guard isWritable else { return .blocked }
@@ -65,14 +62,13 @@ struct SocketOutput {
         return .sent
     }
 
-    /// Drops the queued bytes.
     mutating func discard() {
         loopsQueue.count -= unsent.count
         unsent = []
         unsentOffset = 0
     }
 
-    /// Sends the bytes from `start` until the kernel accepts no more; returns the offset where it stopped.
+    /// Sends the bytes from `start` until the kernel accepts no more; returns the offset reached.
     private mutating func send(_ bytes: UnsafeRawBufferPointer, from start: Int) -> Int {
         var offset = start
         while offset < bytes.count {
@@ -107,8 +103,8 @@ struct SocketOutput {
         progressMark.map { $0.time + limits.progressInterval } ?? .max
     }
 
-    /// Whether the peer read less than ``ServerLimits/minimumProgress`` in the interval that has just ended. The engine
-    /// can't detect this itself, because a reset that can't be sent ends no stream.
+    /// Whether the peer read less than ``ServerLimits/minimumProgress`` in the elapsed interval. The engine can't
+    /// detect this, because a reset that can't be sent ends no stream.
     mutating func isStuck(_ now: UInt64, _ limits: ServerLimits) -> Bool {
         guard let mark = progressMark, mark.time + limits.progressInterval <= now else {
             return false

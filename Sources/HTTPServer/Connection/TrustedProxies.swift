@@ -6,7 +6,7 @@ import Wire
 public struct TrustedProxies: Sendable, Equatable {
     /// The field in which the proxies name the client.
     public enum Field: String, Sendable, CaseIterable {
-        /// Either. If both are there and name different clients, `X-Forwarded-For` counts, which most proxies write.
+        /// Either. If both name different clients, `X-Forwarded-For`, which most proxies write, takes precedence.
         case auto
         /// `Forwarded`; `X-Forwarded-For` is ignored.
         case forwarded
@@ -14,20 +14,19 @@ public struct TrustedProxies: Sendable, Equatable {
         case xForwardedFor = "x-forwarded-for"
     }
 
-    /// The field that counts.
+    /// The field to use.
     public var field = Field.auto
     private var ranges: [AddressRange] = []
-    /// Whether processes that connect to a Unix domain socket are such proxies.
+    /// Whether processes that connect to a Unix domain socket are trusted proxies.
     private(set) var includesProcesses = false
 
     /// The entry for processes that connect to a Unix domain socket.
     public static let processes = "unix"
 
-    /// No proxy is trusted.
+    /// Trusts no proxy.
     public init() {}
 
-    /// - Parameter texts: Addresses and ranges such as `10.0.0.0/8`, and ``processes``.
-    /// - Returns: nil if one of them is something else.
+    /// Parses addresses, ranges such as `10.0.0.0/8`, and ``processes``; nil if a text is something else.
     public init?(_ texts: [String]) {
         for text in texts {
             if text == TrustedProxies.processes {
@@ -49,9 +48,9 @@ public struct TrustedProxies: Sendable, Equatable {
 struct ForwardedClient: Equatable {
     /// `host:port`; port 0 if it is unknown. nil if the proxy names no client.
     var peer: String?
-    /// Whether the client's connection to the first trusted proxy is encrypted; nil if no proxy says it.
+    /// Whether the client's connection to the first trusted proxy is encrypted; nil if unknown.
     var isSecure: Bool?
-    /// The field that was ignored although it names another client, with its value.
+    /// The ignored field that names another client, with its value.
     var ignored: String?
 
     /// Reads the fields of a request that a trusted proxy sent.
@@ -94,11 +93,11 @@ struct ForwardedClient: Equatable {
         }
     }
 
-    /// One entry of a list of proxies; nil if it has no address.
+    /// One entry of a proxy list; nil if it has no address.
     private typealias Hop = (ip: IPAddress, port: UInt16, scheme: String?)
 
-    /// The client: the last address that is not a trusted proxy's. Before an entry without an address, it is the
-    /// address of the proxy that made that entry.
+    /// The client: the last address that is not a trusted proxy's. If an entry without an address is reached first, the
+    /// client is the proxy that made that entry.
     private static func client(_ hops: [Hop?], _ proxies: TrustedProxies) -> Hop? {
         var nearest: Hop?
         for hop in hops.reversed() {
@@ -127,13 +126,13 @@ struct ForwardedClient: Equatable {
         return hops
     }
 
-    /// An address, perhaps with a port; an IPv6 address with a port has brackets (RFC 7239, section 6).
+    /// An address with an optional port; an IPv6 address with a port has brackets (RFC 7239, section 6).
     private static func node(_ text: String) -> Hop? {
         if let ip = IPAddress(text) { return (ip, 0, nil) }
         var host = text[...]
         var port: UInt16 = 0
         if let colon = text.lastIndex(of: ":"), !text.hasSuffix("]") {
-            // A port may be hidden, like `_a`.
+            // A port may be obfuscated, like `_a`.
             port = UInt16(text[text.index(after: colon)...]) ?? 0
             host = text[..<colon]
         }
@@ -142,7 +141,7 @@ struct ForwardedClient: Equatable {
     }
 }
 
-/// Reads the value of `Forwarded`: elements of `name=value` pairs, where a value may be in quotes.
+/// Parses `Forwarded`: elements of `name=value` pairs, where a value may be quoted.
 private struct ForwardedReader {
     private let bytes: [UInt8]
     private var index = 0
@@ -150,7 +149,7 @@ private struct ForwardedReader {
 
     init(_ text: String) { bytes = Array(text.utf8) }
 
-    /// The pairs of the next element, with names in lower case; empty if the element is malformed. nil at the end.
+    /// The pairs of the next element, with names in lower case; empty if malformed, nil at the end.
     mutating func nextElement() -> [(name: String, value: String)]? {
         guard hasMore else { return nil }
         var pairs: [(name: String, value: String)] = []
@@ -184,7 +183,7 @@ private struct ForwardedReader {
         return String(decoding: bytes[start..<end], as: UTF8.self)
     }
 
-    /// The rest of a quoted string (RFC 9110, section 5.6.4); nil if it does not end.
+    /// The rest of a quoted string (RFC 9110, section 5.6.4); nil if it is not terminated.
     private mutating func quoted() -> String? {
         var value: [UInt8] = []
         while index < bytes.count {

@@ -1,24 +1,22 @@
 import OpenSSL
 import System
 
-/// A client's verified certificate, and whether it is still valid. Confined to the connection's loop.
+/// A client's verified certificate and its current validity. Confined to the connection's loop.
 struct VerifiedPeer {
     /// The listener's identity for the certificate.
     let identity: any AnyObject & Sendable
     /// Whether the certificate would be accepted now.
     private(set) var isCurrent = true
-    /// The version of the listener's credentials with which the certificate was last verified.
+    /// The version of the listener's credentials that last verified the certificate.
     private var version: Int
     /// The time after which the connection ends with its next response, so that it does not outlive the certificate.
     private let retirement: UInt64
 
-    /// The maximum time in nanoseconds by which a connection ends before its certificate expires. It is longer than the
-    /// idle timeout, so that a client that renews its certificate in time is never rejected on an old connection.
+    /// The maximum time in nanoseconds between the end of a connection and the expiry of its certificate. It exceeds
+    /// the idle timeout, so a client that renews its certificate in time is never rejected on an old connection.
     private static let maximumMargin: UInt64 = 300_000_000_000
 
-    /// - Parameters:
-    ///   - version: The version of the credentials that verified the certificate.
-    ///   - now: The loop's time.
+    /// - Parameter version: The version of the credentials that verified the certificate.
     init(
         _ certificate: PeerCertificate, identity: any AnyObject & Sendable, version: Int,
         now: UInt64
@@ -31,8 +29,8 @@ struct VerifiedPeer {
         retirement = now + nanoseconds - min(nanoseconds / 10, VerifiedPeer.maximumMargin)
     }
 
-    /// A request begins. If the credentials have changed, the certificate is verified again with the new ones.
-    /// - Returns: Whether the connection must end with the response to this request, because of the certificate.
+    /// Called for each request. Verifies the certificate again if the credentials have changed.
+    /// - Returns: Whether the connection must end with the response to this request.
     mutating func check(_ session: TLSSession, _ credentials: TLSCredentials, now: UInt64)
         -> Bool
     {
@@ -46,8 +44,7 @@ struct VerifiedPeer {
 }
 
 extension Connection {
-    /// A request begins.
-    /// - Returns: Whether the connection is to end with the response to it.
+    /// Checks the certificate for a new request. Returns whether the connection must end with its response.
     func checkCertificate() -> Bool {
         guard let tls, let credentials = listener.credentials else { return false }
         return verified?.check(tls, credentials, now: context.loop.now) ?? false

@@ -1,15 +1,15 @@
 import System
 import Wire
 
-/// HTTP/1.1 on one connection: one request at a time. The next request is read when the response has been sent.
+/// HTTP/1.1 on one connection, one request at a time. The next request is read when the response has been sent.
 final class HTTP1Connection: Engine {
-    /// nil once the connection is gone.
+    /// nil once the connection is closed.
     private var connection: Connection?
     private let context: LoopContext
     private let parser: HTTP1Parser
     private var state: HTTP1State
     private var input: [UInt8] = []
-    /// Bytes of ``input`` that were parsed, and whether a line has ended since.
+    /// The number of parsed bytes of ``input``, and whether a line has ended since.
     private var readBytes = 0
     private var hasLine = false
     private var headSince: UInt64?
@@ -19,7 +19,6 @@ final class HTTP1Connection: Engine {
     private var output: [UInt8] = []
     var isFinished: Bool { state.phase == .finished }
     var isEnding: Bool { isFinished }
-    /// There are no callbacks of a library here.
     var isInCallback: Bool { false }
 
     init(_ connection: Connection) {
@@ -62,8 +61,7 @@ final class HTTP1Connection: Engine {
             readBytes = input.count
             hasLine = false
         } else {
-            // A head is parsed again from its start when a line has ended or has become too long, not with every byte
-            // of a head that arrives byte by byte.
+            // A head that arrives byte by byte is parsed again only when a line has ended or has become too long.
             hasLine = hasLine || state.phase != .head || bytes.contains(lf)
             input.append(contentsOf: bytes)
             let isLong = input.count - readBytes > parser.limits.targetBytes
@@ -81,7 +79,7 @@ final class HTTP1Connection: Engine {
         readBytes = input.count
     }
 
-    /// Parses as far as the state allows; returns how many bytes it used.
+    /// Parses as far as the state allows; returns the number of bytes consumed.
     private func process(_ bytes: Span<UInt8>) -> Int {
         var offset = 0
         do throws(HTTP1Error) {
@@ -205,7 +203,7 @@ final class HTTP1Connection: Engine {
             head.fields.append("content-length", body.count)
             append(head, length: nil)
             output.append(contentsOf: body)
-            // A request that had begun is reported by its handler.
+            // The handler of a request that had begun reports it.
             if !hadBegun { connection?.rejected(rejection, body, of: nil, .http1_1) }
         }
     }
@@ -251,7 +249,6 @@ final class HTTP1Connection: Engine {
         output.append(contentsOf: "\r\n")
     }
 
-    /// Appends the status line, the date and the fields.
     private func appendLines(_ head: ResponseHead) {
         output.reserveCapacity(output.count + head.fields.lineBytes + 128)
         output.append(contentsOf: "HTTP/1.1 ")
@@ -296,7 +293,7 @@ final class HTTP1Connection: Engine {
             }
             if stream.remaining == 0 { act(on: .responseProduced) }
         } catch {
-            // The length was promised: only a closed connection shows the client that the body is short.
+            // The length was sent: only closing the connection shows the client that the body is incomplete.
             stream.finish(complete: false)
             connection?.close()
         }

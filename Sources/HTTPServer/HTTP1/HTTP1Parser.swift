@@ -1,11 +1,11 @@
 import Wire
 
-/// Why bytes are not a valid HTTP/1.1 request, and the response.
+/// Why bytes are not a valid HTTP/1.1 request, and the status of the response.
 struct HTTP1Error: Error, Equatable {
     /// 400, 408, 414, 417, 431, 501 or 505.
     var status: Int
     var reason: String
-    /// The limit that was hit, if one was.
+    /// The exceeded limit, if any.
     var limit: LimitKind?
 
     init(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
@@ -45,9 +45,9 @@ extension HTTP1Error {
     ]
     private static let proxyHeader = "unexpected PROXY header: it must come first, from a peer in listen.trustedProxies"
 
-    /// An error that names the protocol that a connection begins with; nil if it may be HTTP.
+    /// An error that names the connection's protocol; nil if it may be HTTP.
     init?(notHTTP input: Span<UInt8>) {
-        // No common method begins like one of them, but for the first byte.
+        // No common method begins like one of them, except for the first byte.
         guard input.count >= 2, [0x16, UInt8(ascii: "P"), cr].contains(input[0]) else { return nil }
         let found = HTTP1Error.others.first { start, _ in
             input.count >= start.count && start.indices.allSatisfy { input[$0] == start[$0] }
@@ -57,12 +57,11 @@ extension HTTP1Error {
     }
 }
 
-/// Parses request heads strictly (RFC 9112): input that two parsers could read differently is an error.
+/// Parses request heads strictly (RFC 9112): input that parsers could interpret differently is an error.
 struct HTTP1Parser {
     var limits: ServerLimits
 
-    /// Parses one head at the start of `input`.
-    /// - Returns: nil if the head is not complete yet.
+    /// Parses one head at the start of `input`; returns nil if it is incomplete.
     /// - Throws: ``HTTP1Error`` if the head is malformed or exceeds a limit.
     func parse(_ input: Span<UInt8>) throws(HTTP1Error) -> HTTP1Head? {
         var offset = 0
@@ -264,7 +263,7 @@ func isTarget(_ target: String, of method: String) -> Bool {
 }
 
 /// Whether the text is a host with an optional port, in the characters of RFC 3986, section 3.2.2, except the comma:
-/// two fields that were joined into one are not a host.
+/// two joined fields are not a host.
 func isHost(_ text: String) -> Bool {
     let bytes = text.utf8.span
     guard bytes.count <= 255 else { return false }
@@ -281,8 +280,8 @@ func isHost(_ text: String) -> Bool {
 }
 
 extension String {
-    /// The text of these bytes; nil if they are not UTF-8. The validating initializer of the standard library is not
-    /// specialized and takes a microsecond more.
+    /// Decodes UTF-8; nil if it is malformed. The standard library's validating initializer is not specialized and
+    /// takes a microsecond more.
     init?(utf8 bytes: UnsafeBufferPointer<UInt8>) {
         if bytes.allSatisfy({ $0 < 0x80 }) {
             self.init(decoding: bytes, as: UTF8.self)

@@ -1,6 +1,5 @@
-/// What an HTTP/1.1 connection does next: which part of a request it reads, whether it persists after the response (RFC
-/// 9112, section 9.3), and how it ends. It serves one request at a time; pipelined requests wait until the response is
-/// sent.
+/// The state of an HTTP/1.1 connection: which part of a request it reads, whether it persists after the response (RFC
+/// 9112, section 9.3), and how it ends. It serves one request at a time; pipelined requests wait for the response.
 ///
 /// | event                          | `head`      | `body`, `chunkedBody`     | `responding` |
 /// |--------------------------------|-------------|---------------------------|--------------|
@@ -20,7 +19,7 @@
 /// | `failed`                       | `abandon`   | `abandon`                 | `abandon`    |
 ///
 /// `head` with content leads to `body` or `chunkedBody`, `endBody` to `responding`, `readNext` to `head`, `finish` and
-/// `abandon` to `finished`, where no event has an effect. The empty cells can't occur.
+/// `abandon` to `finished`, which ignores all events. Empty cells can't occur.
 struct HTTP1State: Equatable {
     enum Phase: Equatable {
         /// Reads a head, which may have arrived in part.
@@ -30,35 +29,32 @@ struct HTTP1State: Equatable {
         case chunkedBody
         /// The request is complete, the response is not.
         case responding
-        /// Reads nothing more. The connection ends once its output is sent.
+        /// Reads nothing more; ends once its output is sent.
         case finished
     }
     enum Event: Equatable {
-        /// A head was parsed.
         case head(HTTP1Framing, keepAlive: Bool)
         /// Bytes of a body of declared length.
         case bodyReceived(UInt64)
         /// The end of a chunked body.
         case lastChunk
-        /// The handler responds.
-        /// - Parameter isContinueDue: Whether the client still waits for `100 Continue`.
+        /// The handler responds. `isContinueDue`: the client still waits for `100 Continue`.
         case responseBegun(isContinueDue: Bool)
         /// The last byte of the response was given to the connection.
         case responseProduced
-        /// The kernel has taken all output.
+        /// The kernel has accepted all output.
         case flushed
-        /// Waiting input was parsed as far as possible.
+        /// Queued input was parsed as far as possible.
         case inputParsed
-        /// The peer sends no more.
+        /// The peer has stopped sending.
         case peerEnded
         /// The connection must not persist.
         case closeAfterResponse
         /// No byte of a head has arrived in time.
         case idleTimeout
-        /// The server drains.
-        /// - Parameter hasInput: Whether bytes of the next head have arrived.
+        /// The server drains. `hasInput`: bytes of the next head have arrived.
         case drain(hasInput: Bool)
-        /// The connection is lost, the input is malformed, or the handler gave no response.
+        /// The connection is lost, the input is malformed, or the handler did not respond.
         case failed
     }
     enum Action: Equatable {
@@ -81,16 +77,15 @@ struct HTTP1State: Equatable {
     private var response = Response.none
     /// Whether another request may follow the response. Once false, it stays false.
     private(set) var isPersistent: Bool
-    /// Whether the peer sends no more.
+    /// Whether the peer has stopped sending.
     private(set) var hasPeerEnded = false
 
     /// The maximum size in bytes of an unwanted body that is read and dropped to keep the connection.
     static let discardedBytes: UInt64 = 64 * 1024
 
-    /// - Parameter isDraining: Whether the server drains already.
     init(isDraining: Bool) { isPersistent = !isDraining }
 
-    /// Whether a response was begun and more of it is to come.
+    /// Whether the response has begun but is incomplete.
     var isSendingResponse: Bool { response == .begun }
 
     /// Whether every byte of the response was given to the connection.
@@ -137,8 +132,8 @@ struct HTTP1State: Equatable {
         return .endBody
     }
 
-    /// An unwanted body must be read to its end before the next request can be. The connection persists only if that
-    /// costs less than a new connection: the client sends the rest already, and it is short.
+    /// The next request follows only after an unwanted body is read. The connection persists only if that costs less
+    /// than a new connection: the client is already sending the rest, and it is short.
     private mutating func beginResponse(_ isContinueDue: Bool) -> Action {
         response = .begun
         switch phase {

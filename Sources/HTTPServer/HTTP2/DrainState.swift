@@ -1,7 +1,6 @@
-/// The orderly end of an HTTP/2 connection by GOAWAY in two steps (RFC 9113, section 6.8).
-///
-/// The first GOAWAY announces the end and still accepts streams. A PING follows it. Its acknowledgement shows that the
-/// peer has seen the GOAWAY. The second GOAWAY then names the last stream that is served.
+/// The graceful end of an HTTP/2 connection by two GOAWAY frames (RFC 9113, section 6.8). The first GOAWAY announces
+/// the end but still accepts streams. A PING follows it, whose acknowledgement shows that the peer has seen the GOAWAY.
+/// The second GOAWAY then names the last stream that is served.
 ///
 /// | state       | `begin`    | `noticeSent` | `pingAnswered` | `time` before, from the deadline on | `emptied` |
 /// |-------------|------------|--------------|----------------|-------------------------------------|-----------|
@@ -9,14 +8,13 @@
 /// | `announced` | –          | `ping`       | `finish`       | –, `finish`                         | –         |
 /// | `final`     | –          | –            | –              | –, –                                | `close`   |
 ///
-/// `announce` leads to `announced`, `finish` to `final`. Every other event leaves the state as it is.
+/// `announce` leads to `announced`, `finish` to `final`. Every other event leaves the state unchanged.
 struct DrainState: Equatable {
     enum Event: Equatable {
         /// The server drains, or the connection is to end after the current response.
         case begin(now: UInt64)
         /// A GOAWAY without an error was sent.
         case noticeSent
-        /// The peer has acknowledged a PING.
         case pingAnswered
         /// The loop's time.
         case time(UInt64)
@@ -43,10 +41,9 @@ struct DrainState: Equatable {
     /// Nanoseconds within which the peer must acknowledge the PING.
     static let pingTimeout: UInt64 = 1_000_000_000
 
-    /// Whether the second GOAWAY was submitted.
     var isFinal: Bool { phase == .final }
 
-    /// When the second GOAWAY follows although the PING was not acknowledged; `.max` in the other states.
+    /// When the second GOAWAY follows an unacknowledged PING; `.max` in the other states.
     var deadline: UInt64 {
         if case .announced(let deadline) = phase { deadline } else { .max }
     }

@@ -1,27 +1,25 @@
 import CNghttp2
 
-/// Finds DATA and HEADERS on a stream that the peer has ended (RFC 9113, section 5.1), among the last hundred of them.
-///
-/// nghttp2 finds them only if it keeps each closed stream, which takes 230 bytes, and it shows no callback the DATA that
-/// it ignores. So this reads the headers of the frames before nghttp2 reads the frames.
-///
-/// After our own RST_STREAM, frames may still be on their way, and nghttp2 ignores them.
+/// Detects DATA and HEADERS on a stream that the peer has ended (RFC 9113, section 5.1), for the last hundred streams.
+/// nghttp2 would need 230 bytes for each closed stream, and passes no ignored DATA to callbacks. So this reads the
+/// frame headers before nghttp2 reads the frames. After our own RST_STREAM, frames may still be in transit, and nghttp2
+/// ignores them.
 struct EndedStreams {
-    /// How many streams are kept.
+    /// The maximum number of streams kept.
     static let maximum = 100
     private static let headerBytes = 9
-    /// The streams, and the element to replace next.
+    /// The identifiers, and the index to replace next.
     private var ids: [Int32] = []
     private var next = 0
     /// The largest identifier of an ended stream. A new request has a larger one.
     private var largest: Int32 = 0
-    /// Bytes until the next frame's header: first the connection preface, then payloads.
+    /// The number of bytes before the next frame header: first the connection preface, then payloads.
     private var skipped = 24
-    /// The beginning of a header whose rest has not arrived.
+    /// An incomplete header.
     private var partial: [UInt8] = []
 
-    /// Reads what the peer sent next, up to the first frame on a stream that it had ended.
-    /// - Returns: Whether there is one. The connection must end then.
+    /// Scans received bytes up to the first frame on a stream that the peer had ended.
+    /// - Returns: Whether there is one; the connection must then end.
     mutating func arrived(_ bytes: UnsafeRawBufferPointer) -> Bool {
         var offset = 0
         while offset < bytes.count {
@@ -47,7 +45,7 @@ struct EndedStreams {
         return false
     }
 
-    /// Reads a frame's header (RFC 9113, section 4.1).
+    /// Parses a frame header (RFC 9113, section 4.1).
     private mutating func isOnEnded(_ header: UnsafeRawBufferPointer) -> Bool {
         skipped = Int(header[0]) << 16 | Int(header[1]) << 8 | Int(header[2])
         let type = UInt32(header[3])

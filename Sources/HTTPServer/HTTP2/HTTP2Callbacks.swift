@@ -16,9 +16,9 @@ final class HTTP2Callbacks {
         options = newOptions
         nghttp2_option_set_no_auto_window_update(options, 1)
         nghttp2_option_set_max_settings(options, 32)
-        // ``EndedStreams`` does with less memory what it would keep them for.
+        // ``EndedStreams`` replaces nghttp2's closed streams and takes less memory.
         nghttp2_option_set_no_closed_streams(options, 1)
-        // nghttp2 shows unknown frames to the callbacks only for types that are set here. They have to be counted.
+        // nghttp2 passes unknown frames, which have to be counted, to the callbacks only for types set here.
         for type in UInt8(10)...255 { nghttp2_option_set_user_recv_extension_type(options, type) }
         install()
     }
@@ -87,7 +87,7 @@ final class HTTP2Callbacks {
     }
 }
 
-/// Lends the connection that is nghttp2's user data. It lives as long as its session, so nothing is retained.
+/// Lends the connection, which is nghttp2's user data. It lives as long as its session, so nothing is retained.
 @inline(__always)
 private func with<Result>(
     _ user: UnsafeMutableRawPointer?, _ body: (HTTP2Connection) -> Result
@@ -95,7 +95,7 @@ private func with<Result>(
     Unmanaged<HTTP2Connection>.fromOpaque(user.unsafelyUnwrapped)._withUnsafeGuaranteedRef(body)
 }
 
-/// nghttp2 calls this for the next bytes of a response's body.
+/// Called by nghttp2 for the next bytes of a response's body.
 let readNextData: nghttp2_data_source_read_callback = { _, id, _, length, flags, _, user in
     with(user) { $0.readData(id, length, flags!) }
 }

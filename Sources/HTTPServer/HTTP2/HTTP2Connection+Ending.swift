@@ -1,13 +1,12 @@
 import CNghttp2
 import System
 
-/// How an HTTP/2 connection ends: by an error, by a drain, or because time ran out.
+/// The end of an HTTP/2 connection: by an error, a drain or a timeout.
 extension HTTP2Connection {
     /// Handles the recorded events of the whole connection.
     enum Signal {
         /// A GOAWAY with this error code was sent.
         case goawaySent(UInt32)
-        /// The peer has acknowledged a PING.
         case pingAnswered
     }
 
@@ -35,7 +34,7 @@ extension HTTP2Connection {
         connection?.markDirty()
     }
 
-    /// nghttp2 has ended the connection by itself because the peer broke the protocol.
+    /// nghttp2 has ended the connection because the peer violated the protocol.
     private func endedByLibrary() {
         guard !isTerminated else { return }
         context.statistics.protocolError()
@@ -102,7 +101,7 @@ extension HTTP2Connection {
         hasPreface ? context.limits.idleTimeout : context.limits.handshakeTimeout
     }
 
-    /// Ends a stream whose peer moved too little of a body in the interval that has ended.
+    /// Ends a stream whose peer moved too little of a body in the elapsed interval.
     private func checkProgress(_ stream: ServerStream, _ now: UInt64) {
         let moved = stream.movedBytes - stream.progressMark.bytes
         stream.progressMark = (stream.movedBytes, now)

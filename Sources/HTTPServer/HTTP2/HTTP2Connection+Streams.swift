@@ -2,7 +2,7 @@ import CNghttp2
 import System
 import Wire
 
-/// The operations of streams on their connection: responses, flow control, resets.
+/// The streams' operations on their connection: responses, flow control, resets.
 extension HTTP2Connection {
     // MARK: StreamOwner
 
@@ -92,12 +92,11 @@ extension HTTP2Connection {
             session, UInt8(NGHTTP2_FLAG_NONE.rawValue), streams[index].stream.id, Int32(clamping: bytes))
     }
 
-    /// Sets the size of the connection's window.
     func setWindow(to size: Int) {
         nghttp2_session_set_local_window_size(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, Int32(clamping: size))
     }
 
-    /// The path is long: opens the windows of the streams whose handlers have begun to consume.
+    /// Opens the windows of streams whose handlers have begun to consume, because the path is long.
     func openWindows() {
         openingDeadline = .max
         for index in streams.indices where streams[index].window.awaitsRoundTrip {
@@ -118,7 +117,7 @@ extension HTTP2Connection {
         return grown
     }
 
-    /// Nanoseconds without a consumed byte after which a stream loses its window, if others need it.
+    /// Nanoseconds without a consumed byte after which a stream loses its window if others need it.
     private static let stall: UInt64 = 1_000_000_000
 
     // MARK: Responses
@@ -129,8 +128,8 @@ extension HTTP2Connection {
         let hasBody = stream.remaining > 0
         let length = stream.declaredLength
         responses &+= 1
-        // nghttp2 encodes the fields later. The stream keeps them: it is in the table until nghttp2 has closed it, and
-        // then nghttp2 drops what it has not encoded. After the connection is lost nothing is encoded.
+        // nghttp2 encodes the fields later. They live in the stream, which stays in the table until nghttp2 has closed
+        // it and drops unencoded fields. After the connection is lost, nothing is encoded.
         let treatment = FieldTreatment(
             isKept: true,
             indexesVolatile: responses % HTTP2Connection.namingInterval == 1)
@@ -142,7 +141,7 @@ extension HTTP2Connection {
         }
     }
 
-    /// The response to a request whose body is not complete was sent: no more of the body is wanted.
+    /// Called when the response to a request with an incomplete body was sent: the rest of the body is unwanted.
     func responseSent(_ stream: ServerStream) {
         guard let index = streams.index(of: stream.id) else { return }
         let (now, limits) = (context.loop.now, context.limits)

@@ -4,12 +4,11 @@ import Wire
 
 /// HTTP/2 on one connection: requests, flow control, limits, the end. nghttp2 does framing and compression.
 ///
-/// nghttp2's callbacks (HTTP2Recording.swift) record what happened. ``process()`` acts on it after nghttp2 has
-/// returned. ``produce(_:)`` lets nghttp2 fill the loop's output buffer; bodies are read straight into it. The
-/// decisions are values without I/O: ``HTTP2Guards``, ``DrainState``, ``StreamWindow``, ``ConnectionWindow`` and
-/// ``UnwantedBody``.
+/// nghttp2's callbacks (HTTP2Recording.swift) record events, and ``process()`` handles them after nghttp2 has returned.
+/// ``produce(_:)`` lets nghttp2 fill the loop's output buffer, into which bodies are read directly. The decisions are
+/// values without I/O: ``HTTP2Guards``, ``DrainState``, ``StreamWindow``, ``ConnectionWindow`` and ``UnwantedBody``.
 final class HTTP2Connection: Engine {
-    /// nil once the connection is gone.
+    /// nil once the connection is closed.
     private(set) var connection: Connection?
     let context: LoopContext
     private(set) var session: OpaquePointer?
@@ -21,47 +20,45 @@ final class HTTP2Connection: Engine {
     var arrivingSince: UInt64?
     /// Requests whose head is complete and whose handler has not been started.
     var accepted: [Accepted] = []
-    /// How many of ``accepted`` have begun while a turn begins them.
+    /// The number of ``accepted`` requests already begun by ``beginAccepted()``.
     private var beginning = 0
     /// Streams that closed while nghttp2 ran.
     var closed: [Int32] = []
-    /// Streams whose response was handed to nghttp2 as a whole, and which the next flush completes.
+    /// Streams whose response nghttp2 has produced completely; the next flush completes them.
     var sentStreams: [ServerStream] = []
     /// Streams whose bytes did not fit into the output buffer.
     var starved: [Int32] = []
-    /// Streams whose response nghttp2 did not send, and its error code.
+    /// Streams whose response nghttp2 did not send, with its error codes.
     var unsendable: [(id: Int32, code: Int32)] = []
     /// Events of the whole connection while nghttp2 ran.
     var signals: [Signal] = []
     /// The output buffer while nghttp2 produces.
     var output: OutputBuffer?
-    /// Whether nghttp2 runs, and with it perhaps a callback.
+    /// Whether nghttp2, and thus perhaps a callback, is running.
     private(set) var isInCallback = false
-    /// Handlers that run, including those of closed streams.
+    /// The number of running handlers, including those of closed streams.
     var runningHandlers = 0
     var window: ConnectionWindow
     var roundTrip: RoundTrip
-    /// When windows open although the round trip time is not known; `.max` if none waits for it.
+    /// When windows open without a known round trip time; `.max` if no window waits for it.
     var openingDeadline = UInt64.max
-    /// The stream whose DATA arrived last, which may be closed; 0 before the first.
+    /// The stream whose DATA arrived last, perhaps closed; 0 before the first.
     var lastData: Int32 = 0
     var drain = DrainState()
     /// Whether input is ignored: the queued output is sent, then the connection ends.
     var isTerminated = false
     /// Whether the peer's connection preface is complete (RFC 9113, section 3.4).
     var hasPreface = false
-    /// When the last stream closed.
     var idleSince: UInt64
     /// A lower bound of the streams' deadlines. Only ``expire(_:)`` recomputes it, because that visits every stream.
     var streamDeadline = UInt64.max
-    /// The peer sends no more, but may still take responses.
+    /// The peer has stopped sending, but may still receive responses.
     private var peerEnded = false
-    /// Responses with which nghttp2 was entrusted.
+    /// The number of responses submitted to nghttp2.
     var responses = 0
-    /// One of this many responses puts also the fields into the peer's table whose values are never repeated, so that the
-    /// others can refer to their names.
+    /// One of this many responses also indexes fields with unique values, so that later ones can refer to their names.
     static let namingInterval = 32
-    /// Requests that were begun in the loop's turn of that time.
+    /// The number of requests begun in the turn of the loop at that time.
     private var begun = (turn: UInt64(0), count: 0)
 
     init(_ connection: Connection) {
@@ -96,14 +93,13 @@ final class HTTP2Connection: Engine {
 
     // MARK: Engine: reading
 
-    /// False while this connection's bodies hold more than half of the loop's receive budget, which a large window may exceed.
+    /// False while this connection's bodies hold more than half of the loop's receive budget, as a large window may.
     var wantsRead: Bool {
         let share = context.limits.receiveBudget / 2
         return context.waitingBytes <= share || waitingBytes <= share
     }
 
-    /// Only for a single stream: otherwise bytes of the others would wait, too. A part of the windows is left, so that the
-    /// peer goes on sending meanwhile.
+    /// Only for a single stream, as bytes of others would wait too. A part of the windows keeps the peer sending.
     var expectedBytes: Int? {
         if streams.isEmpty { return nil }
         guard streams.count == 1, let stream = streams[lastData] else { return 0 }
@@ -144,7 +140,7 @@ final class HTTP2Connection: Engine {
         connection?.markDirty()
     }
 
-    /// Acts on what the callbacks recorded.
+    /// Handles the events that callbacks recorded.
     private func process() {
         if !closed.isEmpty {
             for id in closed { forget(id) }
@@ -171,7 +167,7 @@ final class HTTP2Connection: Engine {
 
     private func beginAccepted() {
         if begun.turn != context.loop.now { begun = (context.loop.now, 0) }
-        // A handler may respond at once and so come back here, which begins the requests that follow.
+        // A handler that responds at once may re-enter this function, which then begins the following requests.
         while beginning < accepted.count, mayBegin {
             let request = accepted[beginning]
             begun.count += 1
@@ -187,7 +183,7 @@ final class HTTP2Connection: Engine {
         beginning = 0
     }
 
-    /// Whether one more request may begin in this turn of the loop: the first one always, others while there is time.
+    /// Whether another request may begin in this turn of the loop: always the first one, others while there is time.
     private var mayBegin: Bool {
         begun.count == 0 || (begun.count < context.limits.requestsPerTurn && !context.loop.isTurnSpent)
     }
@@ -195,8 +191,8 @@ final class HTTP2Connection: Engine {
     private func begin(_ accepted: Accepted) {
         let (stream, request) = (accepted.stream, accepted.request)
         guard streams[stream.id] === stream, let connection, !isTerminated else { return }
-        // Twice as many as streams: a handler ends a little later than its stream, and a peer that has its response may
-        // send the next request at once. The limit stops a peer that resets streams to have more work done at a time.
+        // Twice the streams: a handler ends a little later than its stream, and the peer may send its next request
+        // before. The limit prevents a peer from increasing concurrent work by resetting streams.
         if runningHandlers >= 2 * context.limits.concurrentStreams {
             context.statistics.hit(.concurrentStreams)
             return reset(stream.id, NGHTTP2_REFUSED_STREAM)
@@ -216,7 +212,7 @@ final class HTTP2Connection: Engine {
         stream.start(exchange, connection.handler)
     }
 
-    /// nghttp2 has closed a stream: its work ends.
+    /// Ends the work of a stream that nghttp2 has closed.
     private func forget(_ id: Int32) {
         if arriving?.id == id {
             arriving = nil
@@ -258,16 +254,16 @@ final class HTTP2Connection: Engine {
         }
     }
 
-    /// nghttp2 can't continue: it is out of memory.
+    /// nghttp2 is out of memory.
     private func fail() {
         isTerminated = true
         connection?.close()
     }
 
-    /// The largest frame that nghttp2 may hand over at once: 16 KiB of header block, its header and padding.
+    /// The largest frame that nghttp2 may produce at once: 16 KiB of header block, frame header and padding.
     static let frameSpace = 16_384 + 9 + 256
 
-    /// DATA frames need headers of their own, so no body goes directly to the socket.
+    /// DATA frames need headers, so no body goes directly to the socket.
     func transfer(to socket: Int32) -> DirectTransfer { .unsupported }
 
     func flushed() {
@@ -298,7 +294,7 @@ final class HTTP2Connection: Engine {
         isTerminated = true
         let open = streams.indices.map { streams[$0] }
         let others = sentStreams + accepted.map(\.stream)
-        // A stream holds its connection: nothing may hold a stream from here on.
+        // A stream retains its connection: nothing may retain a stream from here on.
         streams = StreamTable()
         sentStreams = []
         accepted = []

@@ -1,8 +1,8 @@
 import CNghttp2
 import System
 
-/// Counts what a peer can make the server do at no cost of its own, and decides when the connection must end (see
-/// ``ServerLimits``). The first violation counts.
+/// Counts the work that a peer can cause at no cost of its own, and decides when the connection must end (see
+/// ``ServerLimits``). Only the first violation counts.
 ///
 /// | event                                                            | violation, after                  |
 /// |------------------------------------------------------------------|-----------------------------------|
@@ -16,10 +16,10 @@ import System
 /// | `failed`: too many CONTINUATION frames                           | ENHANCE_YOUR_CALM, `continuations` |
 /// | `failed`: nghttp2's queue of responses is full                   | ENHANCE_YOUR_CALM, `queuedControlFrames` |
 /// | `failed`: any other error                                        | PROTOCOL_ERROR                    |
-/// | `dataSent`: at least 256 bytes, or the last                      | none: four `controlFrames` are given back |
-/// | `opened`                                                         | none: skipped streams are noted   |
+/// | `dataSent`: at least 256 bytes, or the last                      | none: returns four `controlFrames` |
+/// | `opened`                                                         | none: records skipped streams     |
 struct HTTP2Guards {
-    /// The connection must end with this code.
+    /// The error code with which the connection must end.
     private(set) var violation: nghttp2_error_code?
     private let statistics: ServerStatistics
     private let emptyLimit: Int
@@ -29,11 +29,10 @@ struct HTTP2Guards {
     private var emptyFrames = 0
     private var ended = EndedStreams()
     private var lastStream: Int32 = 0
-    /// Ranges of skipped identifiers that are kept. A well-behaved peer does not skip as many.
+    /// The maximum number of skipped ranges kept. A well-behaved peer does not skip as many.
     private static let maximumSkipped = 64
-    /// Stream identifiers that the peer skipped, and may not use any more.
+    /// Stream identifiers that the peer skipped and can no longer use.
     private var skipped: [ClosedRange<Int32>] = []
-    /// The highest skipped identifier that was removed from ``skipped``.
     private var forgotten: Int32 = 0
 
     init(_ limits: ServerLimits, _ statistics: ServerStatistics) {
@@ -44,12 +43,11 @@ struct HTTP2Guards {
         control = RateLimit(burst: limits.controlFrameBurst, perSecond: limits.controlFramesPerSecond)
     }
 
-    /// Bytes have arrived, which nghttp2 gets next.
+    /// Receives bytes before nghttp2 does.
     mutating func arrived(_ bytes: UnsafeRawBufferPointer) {
         if ended.arrived(bytes) { fail(NGHTTP2_STREAM_CLOSED, nil) }
     }
 
-    /// A frame's header has arrived.
     mutating func began(_ header: nghttp2_frame_hd, now: UInt64, isOpen: (Int32) -> Bool) {
         switch UInt32(header.type) {
         case NGHTTP2_DATA.rawValue:
@@ -57,14 +55,14 @@ struct HTTP2Guards {
         case NGHTTP2_HEADERS.rawValue:
             countEmpty(header, UInt8(NGHTTP2_FLAG_END_HEADERS.rawValue))
             let id = header.stream_id
-            // nghttp2 ignores a HEADERS frame with an identifier below an earlier one. RFC 9113, section 5.1.1,
-            // requires a connection error if that stream was never opened.
+            // nghttp2 ignores HEADERS with an identifier below an earlier one. RFC 9113, section 5.1.1, requires a
+            // connection error if that stream was never opened.
             if id < lastStream, !isOpen(id),
                 id <= forgotten || skipped.contains(where: { $0.contains(id) })
             {
                 fail(NGHTTP2_PROTOCOL_ERROR, nil)
             } else if id <= lastStream, !isOpen(id), !control.take(now) {
-                // The stream is closed: the block is decoded only to keep the compression table.
+                // The stream is closed: the block is decoded only to maintain the compression table.
                 fail(NGHTTP2_ENHANCE_YOUR_CALM, .controlFrames)
             }
         case NGHTTP2_RST_STREAM.rawValue:
@@ -85,8 +83,8 @@ struct HTTP2Guards {
         lastStream = max(lastStream, id)
     }
 
-    /// The peer responds to DATA with WINDOW_UPDATE, which must not count as a flood. Small frames return no tokens: a
-    /// peer that opens its window byte by byte provokes many frames (CVE-2019-9511).
+    /// The peer's WINDOW_UPDATE in response to DATA must not count as a flood. Small frames return no tokens: a peer
+    /// that opens its window byte by byte provokes many frames (CVE-2019-9511).
     mutating func dataSent(_ header: nghttp2_frame_hd) {
         let isLast = header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
         if isLast || header.length >= 256 { control.give(4) }
@@ -96,7 +94,6 @@ struct HTTP2Guards {
         if !sentResets.take(now) { fail(NGHTTP2_ENHANCE_YOUR_CALM, .resetsSent) }
     }
 
-    /// nghttp2 failed with an error.
     mutating func failed(_ code: Int32) {
         switch code {
         case NGHTTP2_ERR_TOO_MANY_CONTINUATIONS.rawValue:

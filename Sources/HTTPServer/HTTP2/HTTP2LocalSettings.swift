@@ -1,7 +1,6 @@
 import CNghttp2
 
-/// The settings that the server announces at the beginning of a connection (RFC 9113, section 6.5.2). Every other
-/// setting keeps its initial value.
+/// The server's initial settings (RFC 9113, section 6.5.2). Other settings keep their default values.
 ///
 /// | setting                  | value                               |
 /// |--------------------------|-------------------------------------|

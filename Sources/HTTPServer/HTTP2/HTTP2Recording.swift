@@ -13,16 +13,15 @@ extension HTTP2Connection {
     final class IncomingRequest {
         let id: Int32
         var head: RequestHead
-        /// Which of the fields that concern the connection are present.
+        /// Whether fields that affect the connection are present.
         var hasHost = false
         var hasExpectation = false
         var hasLength = false
         /// The size of the block so far, as HTTP/2 counts it.
         var bytes = 0
-        /// Why the request is rejected; nil if it is not.
+        /// Why the request is rejected; nil if accepted.
         var rejection: (status: Int, reason: String)?
 
-        /// Moves the head out.
         func takeHead() -> RequestHead {
             var taken = RequestHead.empty
             swap(&taken, &head)
@@ -36,7 +35,6 @@ extension HTTP2Connection {
         }
     }
 
-    /// A request whose head is complete, with its stream.
     struct Accepted {
         let stream: ServerStream
         let request: IncomingRequest
@@ -56,7 +54,7 @@ extension HTTP2Connection {
     func field(
         _ id: Int32, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
-        // Trailers arrive when the head is complete: they are ignored.
+        // Trailers, which arrive after the head is complete, are ignored.
         guard let arriving, arriving.id == id else { return }
         let limits = context.limits
         arriving.bytes += name.count + value.count + 32
@@ -77,7 +75,7 @@ extension HTTP2Connection {
         if value.count > context.limits.targetBytes {
             return reject(request, 414, "request target too long", .targetBytes)
         }
-        // The other pseudo-header that nghttp2 accepts is :scheme, which is not used.
+        // The only other pseudo-header that nghttp2 accepts is :scheme, which is not used.
         if name.count == 7 && name[1] == UInt8(ascii: "s") { return }
         if name.count == 7, value.matches("GET") {
             request.head.method = "GET"
@@ -153,8 +151,7 @@ extension HTTP2Connection {
         arrivingSince = nil
     }
 
-    /// Checks what nghttp2 does not, as the HTTP/1.1 parser does.
-    /// - Returns: Why the request is rejected; nil if it is not.
+    /// Performs the HTTP/1.1 parser's checks that nghttp2 omits. Returns why the request is rejected; nil if accepted.
     private func check(_ request: IncomingRequest) -> (status: Int, reason: String)? {
         if request.hasHost, let host = request.head.fields["host"] {
             if request.head.authority == nil { request.head.authority = host }
@@ -208,19 +205,19 @@ extension HTTP2Connection {
         }
     }
 
-    /// nghttp2 did not send a frame: a response without its header block would never end.
+    /// nghttp2 did not send a frame. A response without its header block would never end.
     func frameNotSent(_ frame: nghttp2_frame, _ code: Int32) {
         if UInt32(frame.hd.type) == NGHTTP2_HEADERS.rawValue {
             unsendable.append((frame.hd.stream_id, code))
         }
     }
 
-    /// Reads the next bytes of a response's body into the output, after the space for the frame's header.
+    /// Reads the next bytes of a response's body into the output, after the space for the frame header.
     func readData(_ id: Int32, _ length: Int, _ flags: UnsafeMutablePointer<UInt32>) -> Int {
         guard let stream = streams[id], let output else {
             return Int(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue)
         }
-        // The next frame that nghttp2 may hand over must fit behind this one.
+        // The next frame that nghttp2 may produce must fit after this one.
         let limit = output.available - 9 - HTTP2Connection.frameSpace
         if limit < min(length, 4096) {
             starved.append(id)
@@ -247,7 +244,7 @@ extension HTTP2Connection {
         }
     }
 
-    /// Completes a DATA frame after ``readData(_:_:_:)`` has placed its payload.
+    /// Completes a DATA frame after ``readData(_:_:_:)`` has written its payload.
     func sendData(_ header: UnsafePointer<UInt8>, _ length: Int) {
         guard let output else { return }
         output.append(UnsafeRawBufferPointer(start: header, count: 9))
@@ -256,7 +253,6 @@ extension HTTP2Connection {
 }
 
 extension RequestHead {
-    /// The head before anything of it has arrived.
     fileprivate static var empty: RequestHead {
         RequestHead(
             method: "", target: "", authority: nil, fields: HeaderFields(), contentLength: nil,
@@ -266,10 +262,10 @@ extension RequestHead {
 
 /// nghttp2 did not send a response's header block.
 struct HeadNotSent: Error, CustomStringConvertible {
-    /// Of `nghttp2_error`.
+    /// An `nghttp2_error`.
     let code: Int32
 
-    /// Whether the peer has ended the stream or the session, or broke the protocol: nothing of ours failed.
+    /// Whether the peer ended the stream or the session, or violated the protocol: the failure is not ours.
     static func isByPeer(_ code: Int32) -> Bool {
         [NGHTTP2_ERR_SESSION_CLOSING, NGHTTP2_ERR_STREAM_CLOSING, NGHTTP2_ERR_STREAM_CLOSED]
             .contains { $0.rawValue == code }

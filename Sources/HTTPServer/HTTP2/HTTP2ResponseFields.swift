@@ -32,14 +32,14 @@ extension nghttp2_nv {
 
 /// How nghttp2 treats a response's own fields.
 struct FieldTreatment {
-    /// Whether the head stays in memory unchanged until nghttp2 has encoded it, which then need not copy its fields.
+    /// Whether the head stays unchanged until nghttp2 has encoded it, so that nghttp2 need not copy its fields.
     var isKept = false
-    /// Whether fields are indexed whose values are never repeated.
+    /// Whether to index fields whose values never repeat.
     var indexesVolatile = false
 }
 
 extension ResponseHead {
-    /// Lends the head to nghttp2: `:status`, `date`, the fields, then `x-request-id` and `content-length` if they are given.
+    /// Lends the head to nghttp2: `:status`, `date`, the fields, then, if present, `x-request-id` and `content-length`.
     func withFields<Result>(
         date: [UInt8], length: UInt64?, _ treatment: FieldTreatment, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
@@ -87,7 +87,7 @@ extension UInt64 {
 }
 
 extension HeaderFields {
-    /// Points the elements of `list` from `first` on at these fields while `body` runs.
+    /// Points the elements of `list`, starting at `first`, to these fields while `body` runs.
     fileprivate func lend<Result>(
         to list: UnsafeMutableBufferPointer<nghttp2_nv>, from first: Int,
         _ treatment: FieldTreatment, _ body: () -> Result
@@ -107,7 +107,7 @@ extension HeaderFields {
         }
     }
 
-    /// Fields whose values are never repeated: indexing them would only push others out of the peer's table.
+    /// Whether the values of a field never repeat: indexing them would only evict others from the peer's table.
     private static func isVolatile(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
         switch name.count {
         case 11: name[0] == UInt8(ascii: "r")  // repr-digest

@@ -9,7 +9,6 @@ struct HTTP2Stream {
         window = StreamWindow(stream.progressMark.time)
     }
 
-    /// The next deadline.
     func deadline(_ limits: ServerLimits) -> UInt64 {
         min(
             stream.progressMark.time + limits.progressInterval,

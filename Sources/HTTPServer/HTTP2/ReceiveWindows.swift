@@ -1,11 +1,10 @@
-/// The receive window of one stream: how many bytes of a body the peer may send before its sink has consumed them.
-///
-/// It follows the path and the sink. The peer's bytes take a round trip to follow a WINDOW_UPDATE, so a window carries at
-/// most one window's bytes in a round trip.
+/// The receive window of a stream: the number of body bytes that the peer may send before its sink has consumed them.
+/// It adapts to the path and the sink. The peer's bytes follow a WINDOW_UPDATE after a round trip, so the path carries
+/// at most one window per round trip.
 ///
 /// | event                                                     | change of the window                         |
 /// |-----------------------------------------------------------|----------------------------------------------|
-/// | `consumed`, the first time that the round trip is known   | what a fast path carries in a round trip; at most what is missing, and a share of ``ServerLimits/maximumWindow`` |
+/// | `consumed`, the first time that the round trip is known   | grows to the bytes of a fast path per round trip, at most the missing bytes and a share of ``ServerLimits/maximumWindow`` |
 /// | `consumed`, less than the window since the last decision  | 0                                            |
 /// | `consumed`, more than a quarter of the window is queued   | 0                                            |
 /// | `consumed`, smaller than ``eager``                        | doubles, up to ``eager``                     |
@@ -14,19 +13,19 @@
 ///
 /// ``resized(by:)`` applies a change, if the loop's budget allows it. A window shrinks by withholding consumed bytes.
 struct StreamWindow: Equatable {
-    /// The size up to which windows grow on every path, in bytes: small ones cost a system call for each WINDOW_UPDATE.
+    /// The size in bytes up to which windows grow on every path: smaller ones cost more system calls for WINDOW_UPDATE.
     static let eager = 1024 * 1024
-    /// The bytes of a path of 4 Gbit/s, per second.
+    /// The bytes per second of a path of 4 Gbit/s.
     private static let fastPath = 512.0 * 1024 * 1024
-    /// The size from which updates are sent for less than half of the window, in bytes. Fewer are in transit then, so that a
-    /// round trip carries nearly the window.
+    /// The size in bytes from which updates are sent for less than half of the window. Then fewer bytes are in transit,
+    /// and a round trip carries nearly the window.
     private static let frequentUpdates = 512 * 1024
 
     /// The path of a connection.
     struct Path {
-        /// In nanoseconds; nil while it is not known.
+        /// In nanoseconds; nil if unknown.
         var roundTrip: UInt64?
-        /// How many streams the connection has.
+        /// The number of streams of the connection.
         var streams = 1
     }
 
@@ -36,10 +35,10 @@ struct StreamWindow: Equatable {
     private(set) var consumedAt: UInt64
     private var decidedAt: UInt64
     private var consumedSinceDecision = 0
-    /// Whether bytes were consumed before the round trip was known, and the window was not opened since.
+    /// Whether bytes were consumed before the round trip was known, and the window has not been opened since.
     private(set) var awaitsRoundTrip = false
     private var isOpened = false
-    /// Consumed bytes that were not returned to the peer; negative after the window has shrunk.
+    /// Consumed bytes not yet returned to the peer; negative after the window has shrunk.
     private var owed = 0
 
     init(_ now: UInt64) { (consumedAt, decidedAt) = (now, now) }
@@ -82,17 +81,16 @@ struct StreamWindow: Equatable {
 
     private mutating func restart(_ now: UInt64) { (decidedAt, consumedSinceDecision) = (now, 0) }
 
-    /// Bytes of an unwanted body were dropped.
+    /// Counts dropped bytes of an unwanted body.
     mutating func dropped(_ count: Int) { owed += count }
 
-    /// Changes the window's size.
-    /// - Parameter bytes: Negative if it shrinks.
+    /// Changes the window's size; `bytes` is negative to shrink.
     mutating func resized(by bytes: Int) {
         grown += bytes
         owed += bytes
     }
 
-    /// Takes the bytes to return to the peer with a WINDOW_UPDATE now; 0 if they are too few.
+    /// The bytes to return to the peer with a WINDOW_UPDATE now; 0 if too few.
     mutating func takeUpdate(_ limits: ServerLimits) -> Int {
         let size = size(limits)
         guard owed > 0, owed >= min(size / 2, max(size / 8, StreamWindow.frequentUpdates)) else {
@@ -102,7 +100,6 @@ struct StreamWindow: Equatable {
         return owed
     }
 
-    /// The window's size in bytes.
     func size(_ limits: ServerLimits) -> Int { limits.initialWindow + grown }
 }
 
@@ -112,9 +109,8 @@ struct StreamWindow: Equatable {
 /// |----------------------------------------------|---------------|
 /// | `streamGrew`, twice the sum is below the size | nil          |
 /// | `streamGrew`, twice the sum is above the size | the new size |
-/// | `streamShrank`                               | the sum falls; the size stays |
+/// | `streamShrank`                               | the sum decreases; the size is unchanged |
 struct ConnectionWindow: Equatable {
-    /// The window's size in bytes.
     private(set) var size: Int
     private var grown = 0
 
@@ -123,8 +119,7 @@ struct ConnectionWindow: Equatable {
         size = max(65535, min(StreamWindow.eager, limits.maximumWindow))
     }
 
-    /// A stream's window grew.
-    /// - Returns: The connection's new size, if it has to grow too.
+    /// Returns the connection's new size, if it must grow with its stream.
     mutating func streamGrew(by bytes: Int) -> Int? {
         grown += bytes
         guard 2 * grown > size else { return nil }
@@ -132,7 +127,7 @@ struct ConnectionWindow: Equatable {
         return size
     }
 
-    /// Takes back bytes beyond the initial window of a stream that has shrunk or closed.
+    /// Returns bytes beyond the initial window when a stream has shrunk or closed.
     mutating func streamShrank(by bytes: Int) { grown -= bytes }
 }
 
@@ -143,15 +138,15 @@ struct ConnectionWindow: Equatable {
 /// | before any other                          | nil                   |
 /// | `expired`, before ``deadline``            | nil                   |
 /// | `expired`, at ``deadline``                | ``assumed``           |
-/// | `acknowledged`, the first time            | what passed meanwhile |
+/// | `acknowledged`, the first time            | the elapsed time      |
 struct RoundTrip: Equatable {
-    /// How long to wait for the acknowledgement, in nanoseconds. A path that takes longer counts as long.
+    /// Nanoseconds to wait for the acknowledgement. A slower path counts as long.
     private static let waitLimit: UInt64 = 5_000_000
-    /// The round trip time of a long path until it is measured, in nanoseconds.
+    /// The round trip time of a long path in nanoseconds, until measured.
     static let assumed: UInt64 = 200_000_000
     private let began: UInt64
     private var isMeasured = false
-    /// In nanoseconds; nil while it is not known.
+    /// In nanoseconds; nil if unknown.
     private(set) var time: UInt64?
 
     init(_ now: UInt64) { began = now }

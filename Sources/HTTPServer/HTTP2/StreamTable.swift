@@ -1,18 +1,17 @@
-/// The open streams of an HTTP/2 connection by their identifiers: a hash table with linear probing.
-///
-/// The callbacks look a stream up about six times per request, and `Dictionary` would spend most of that time on a hash
-/// that resists chosen keys. Here a peer that chooses its identifiers gains nothing: there are never more entries than
-/// ``ServerLimits/concurrentStreams`` allows, which bounds the longest search.
+/// The open streams of an HTTP/2 connection by identifier: a hash table with linear probing. Callbacks look up a stream
+/// about six times per request, and `Dictionary` would spend most of that time on its hash, which resists chosen keys.
+/// Here a peer gains nothing by choosing identifiers: ``ServerLimits/concurrentStreams`` limits the entries and so the
+/// longest search.
 struct StreamTable {
-    /// The position of an entry. Valid until an entry is inserted or removed.
+    /// The position of an entry, valid until an entry is inserted or removed.
     struct Index { fileprivate let slot: Int }
 
-    /// The identifier in each slot; 0 if the slot is free. A power of two, at least twice as many as entries, so that a
-    /// search always meets a free slot.
+    /// The identifier in each slot; 0 for a free one. The count is a power of two and at least twice the number of
+    /// entries, so a search always reaches a free slot.
     private var ids: [Int32]
     private var entries: [HTTP2Stream?]
     private(set) var count = 0
-    /// How many bits of a product of 32 bits don't number a slot.
+    /// The number of low bits to drop from a 32-bit product to get a slot.
     private let shift: UInt32
 
     init() { self.init(capacity: 8) }
@@ -37,15 +36,15 @@ struct StreamTable {
         return ids[slot] == 0 ? nil : Index(slot: slot)
     }
 
-    /// The positions of all entries, in no order.
+    /// The positions of all entries, unordered.
     var indices: some Sequence<Index> {
         ids.indices.lazy.filter { [ids] in ids[$0] != 0 }.map { Index(slot: $0) }
     }
 
-    /// All streams, in no order.
+    /// All streams, unordered.
     var streams: some Sequence<ServerStream> { entries.lazy.compactMap { $0?.stream } }
 
-    /// Adds a stream. Its identifier is not in the table, because a client uses each one once (RFC 9113, section 5.1.1).
+    /// Adds a stream, whose identifier is new, because a client uses each one once (RFC 9113, section 5.1.1).
     mutating func insert(_ entry: HTTP2Stream) {
         if count * 2 == ids.count { grow() }
         put(entry)
@@ -55,7 +54,7 @@ struct StreamTable {
     mutating func remove(_ id: Int32) -> HTTP2Stream? {
         var free = slot(of: id)
         guard let removed = entries[free] else { return nil }
-        // Each entry behind whose search passes the free slot moves into it, and leaves its own free.
+        // Move each following entry whose search passes the free slot into it, and free its own slot.
         var next = following(free)
         while ids[next] != 0 {
             if distance(home(of: ids[next]), next) >= distance(free, next) {
@@ -71,15 +70,15 @@ struct StreamTable {
         return removed
     }
 
-    /// The slot of the entry of `id`, or the free one where the search for it ends.
+    /// The slot of `id`, or the free one where its search ends.
     private func slot(of id: Int32) -> Int {
         var slot = home(of: id)
         while ids[slot] != id, ids[slot] != 0 { slot = following(slot) }
         return slot
     }
 
-    /// Where the search for `id` begins: the upper bits of a product (Fibonacci hashing), which spreads the numbers 1, 3, 5
-    /// of a client so well that few entries stand beside each other.
+    /// The start of the search for `id`: the high bits of a product (Fibonacci hashing), which spreads a client's
+    /// numbers 1, 3, 5 so well that few entries are adjacent.
     private func home(of id: Int32) -> Int {
         Int((UInt32(bitPattern: id) &* 0x9e37_79b1) >> shift)
     }

@@ -1,8 +1,6 @@
-/// How a request body that still arrives after the response is treated (RFC 9113, section 8.1).
-///
-/// The stream is not reset at once: nghttp2 checks nothing that arrives on a stream that was reset, and some clients do
-/// not read a response before they have sent all of a small body. For a short time the body is read, checked and
-/// dropped.
+/// The treatment of a request body that still arrives after the response (RFC 9113, section 8.1). The stream is not
+/// reset at once: nghttp2 does not check bytes on a reset stream, and some clients read no response before they have
+/// sent all of a small body. For a short time the body is read, checked and dropped.
 ///
 /// | state      | `responseSent`, streams free, crowded | `consumed`                     | `time` before, after |
 /// |------------|---------------------------------------|--------------------------------|----------------------|
@@ -13,10 +11,7 @@
 /// `responseSent` leads from `wanted` to `unwanted`. The action `reset` leads to `reset`.
 struct UnwantedBody: Equatable {
     enum Event: Equatable {
-        /// The whole response was given to the kernel before the body was complete.
-        /// - Parameters:
-        ///   - now: The loop's time.
-        ///   - isCrowded: Whether more than half of the connection's streams are in use.
+        /// The response was sent before the body was complete. `isCrowded`: more than half of the streams are in use.
         case responseSent(now: UInt64, isCrowded: Bool)
         /// Bytes of the body left the stream's queue.
         case consumed(Int)
@@ -30,7 +25,7 @@ struct UnwantedBody: Equatable {
         /// Send RST_STREAM with NO_ERROR.
         case reset
     }
-    /// The maximum number of bytes that are dropped.
+    /// The maximum number of dropped bytes.
     static let most = 1024 * 1024
     private enum State: Equatable {
         case wanted
