@@ -7,7 +7,6 @@ extension S3Bucket {
     /// bytes but not the properties, so the later of two concurrent patches may undo the earlier one. The result is
     /// always what ``AttributePatch/applied(to:)`` computes from the object that the preconditions were checked
     /// against.
-    /// object that the preconditions were checked against.
     public func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
         async throws(BucketError) -> ObjectMetadata
     {
