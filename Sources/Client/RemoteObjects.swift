@@ -104,7 +104,7 @@ extension RemotePath {
     }
 
     /// Submits the objects that the path names.
-    /// - Parameter isRecursive: Whether a folder stands for everything in it.
+    /// - Parameter isRecursive: Whether a folder includes everything below it.
     func objects(isRecursive: Bool, _ submit: (RemoteObject) async throws -> Void) async throws {
         if let glob = Glob(path) { return try await matches(glob, submit) }
         let reference = storage.reference(withPath: Glob.unescaped(path))

@@ -2,7 +2,7 @@ import ArgumentParser
 
 /// A verb of the command line that works on a bucket through its gateway.
 ///
-/// This target only says what the verbs look like. `sluice` parses them, for its help, its completions and its manual,
+/// This target only declares the verbs. `sluice` parses them, for its help, its completions and its manual,
 /// and starts `sluice-client`, which does the work: that needs Foundation, and a server should not carry it.
 package protocol ClientCommand: ParsableCommand {}
 
@@ -42,7 +42,7 @@ package enum ClientCommands {
 
 /// The exit statuses of the verbs, as in `docs/client.md`. An interruption by a signal is 128 plus its number.
 package enum ClientStatus: Int32, Sendable {
-    /// A failure without a status of its own, or several different ones.
+    /// A failure without its own status, or several different failures.
     case failure = 1
     /// A local file or directory can't be read or written.
     case local = 2
@@ -50,9 +50,9 @@ package enum ClientStatus: Int32, Sendable {
     case notFound = 3
     /// The credential is missing or invalid, or the rules deny the request.
     case denied = 4
-    /// Somebody else has changed the object or the file meanwhile.
+    /// The object or file was changed by someone else meanwhile.
     case conflict = 5
-    /// The gateway can't be reached, or is not able to do its work.
+    /// The gateway can't be reached, or can't serve the request.
     case network = 6
     /// Wrong usage.
     case usage = 64

@@ -108,7 +108,7 @@ package struct RecursiveOption: ParsableArguments {
     @Flag(
         name: [.customShort("R"), .customShort("r"), .long],
         help: "Take folders with everything in them.")
-    /// Whether a folder stands for what is in it.
+    /// Whether a folder includes everything below it.
     package var recursive = false
 
     package init() {}

@@ -28,7 +28,7 @@ package struct List: ClientCommand {
     package var long = false
 
     @Flag(name: [.customShort("R"), .long], help: "List folders with everything in them.")
-    /// Whether a folder stands for what is in it.
+    /// Whether a folder includes everything below it.
     package var recursive = false
 
     @Flag(help: "Print one JSON object per line.")

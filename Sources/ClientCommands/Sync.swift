@@ -1,7 +1,7 @@
 import ArgumentParser
 import Wire
 
-/// `sluice sync`: makes a folder like another one.
+/// `sluice sync`: makes a folder equal to another.
 package struct Sync: ClientCommand {
     /// Name, help and examples.
     package static let configuration = CommandConfiguration(
@@ -28,7 +28,7 @@ package struct Sync: ClientCommand {
     package var target: String
 
     @Flag(help: "Remove from the target what the source does not have.")
-    /// Whether what only the target has is removed.
+    /// Whether entries that only the target has are removed.
     package var delete = false
 
     @Flag(help: "Print what would be done, and change nothing.")

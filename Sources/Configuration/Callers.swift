@@ -5,7 +5,7 @@ import Wire
 extension Configuration {
     /// Client certificates on the TLS listener.
     public struct Clients: Sendable, Equatable {
-        /// A PEM file; nil if clients are not asked for certificates.
+        /// A PEM file; nil if client certificates are not requested.
         public var authorities: String?
         public var isRequired = false
         /// A PEM file.

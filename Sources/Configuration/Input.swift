@@ -148,7 +148,7 @@ struct ListenAddress: Equatable {
         self.port = port
     }
 
-    /// Whether the address stands for all interfaces.
+    /// Whether the address means all interfaces.
     var isWildcard: Bool { ["0.0.0.0", "::"].contains(host) }
 
     /// Whether both addresses would accept the same connections. Port 0 overlaps with nothing.

@@ -74,7 +74,7 @@ extension ConfigurationReader {
         }
     }
 
-    /// Requires TLS for endpoints that get Google tokens: a token can be used by whoever sees it.
+    /// Requires TLS for endpoints that get Google tokens: anyone who sees a token can use it.
     private mutating func checkGoogle(_ endpoint: String?, _ credentials: String, _ path: String) {
         checkFile(credentials, path + ".credentials")
         guard let endpoint, endpoint.hasPrefix("http:"), credentials != Configuration.anonymous else { return }

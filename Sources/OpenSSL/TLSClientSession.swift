@@ -243,7 +243,7 @@ public final class TLSClientSession {
     /// Whether decrypted content has not been read. Records that are not decrypted yet do not count.
     public var hasContent: Bool { SSL_pending(pointer) > 0 }
 
-    /// Processes messages of TLS, such as tickets. Asks the kernel, whatever the loop has reported.
+    /// Processes TLS messages such as tickets. Reads from the kernel, regardless of what the loop has reported.
     /// - Returns: Whether there is no content to read, and neither the session nor the connection is closed.
     public func isQuiet() -> Bool {
         guard end == nil else { return false }

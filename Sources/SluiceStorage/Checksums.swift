@@ -7,7 +7,7 @@ import Wire
     import CryptoKit
 #endif
 
-/// CRC-32C (RFC 9260, appendix A). Checksums of parts can be combined, so each piece of an upload is read once.
+/// CRC-32C (RFC 9260, appendix A). Checksums of pieces can be combined, so each piece of an upload is read only once.
 struct CRC32C: Equatable, Sendable {
     private(set) var value: UInt32 = 0
     /// The number of bytes.

@@ -54,7 +54,7 @@ struct MetadataValues: Sendable, Equatable {
 
     init() {}
 
-    /// Has an update remove one pair of custom metadata, whatever the others are.
+    /// Makes an update remove one pair of custom metadata and keep the others.
     mutating func removeCustomMetadata(_ key: String) {
         known[key] = ""
         var pairs = customMetadata ?? [:]

@@ -11,7 +11,7 @@ import Wire
 /// let image = storage.reference().child("images/rivers.jpg")
 /// ```
 ///
-/// All its members can be used from every thread. The gateway, ``credentials`` and ``configuration`` are read for each request,
+/// All members can be used from any thread. The gateway, ``credentials`` and ``configuration`` are read for each request,
 /// and ``uploadChunkSizeBytes`` for each piece, also of transfers that are running. A retry time and ``callbackQueue`` apply
 /// to what begins after they were set.
 public final class Storage: Sendable {
@@ -39,7 +39,7 @@ public final class Storage: Sendable {
     public let bucket: String
     private let settings: Mutex<Settings>
 
-    /// Makes an instance of its own, with its own settings; ``storage(url:bucket:)`` returns a shared one.
+    /// Creates a new instance with its own settings; ``storage(url:bucket:)`` returns a shared instance.
     /// - Parameters:
     ///   - url: The gateway's address: `http` or `https`, without a query. If it is not valid, each operation fails with
     ///     `invalidArgument`.
@@ -95,26 +95,26 @@ public final class Storage: Sendable {
         set { settings.withLock { $0.configuration = newValue } }
     }
 
-    /// For how long an upload is tried again without any progress, in seconds: 600 by default.
+    /// The maximum time for retries of an upload without progress, in seconds: 600 by default.
     public var maxUploadRetryTime: TimeInterval {
         get { settings.withLock { $0.uploadRetryTime } }
         set { settings.withLock { $0.uploadRetryTime = newValue } }
     }
 
-    /// For how long a download is tried again without any progress, in seconds: 600 by default.
+    /// The maximum time for retries of a download without progress, in seconds: 600 by default.
     public var maxDownloadRetryTime: TimeInterval {
         get { settings.withLock { $0.downloadRetryTime } }
         set { settings.withLock { $0.downloadRetryTime = newValue } }
     }
 
-    /// For how long every other operation is tried again, in seconds: 120 by default.
+    /// The maximum time for retries of any other operation, in seconds: 120 by default.
     public var maxOperationRetryTime: TimeInterval {
         get { settings.withLock { $0.operationRetryTime } }
         set { settings.withLock { $0.operationRetryTime = newValue } }
     }
 
-    /// The size of the pieces of a large upload in bytes, from 1 to ``maximumChunkSizeBytes``; other values count as the
-    /// nearest of these. An interruption sends one piece again at most.
+    /// The size of the pieces of a large upload in bytes, from 1 to ``maximumChunkSizeBytes``; other values are
+    /// clamped. After an interruption at most one piece is sent again.
     public var uploadChunkSizeBytes: Int64 {
         get { settings.withLock { $0.chunkSize } }
         set {
@@ -145,7 +145,7 @@ public final class Storage: Sendable {
     public func reference() -> StorageReference { StorageReference(self, path: "") }
 
     /// A reference to an object or folder.
-    /// - Parameter path: Its path; slashes at its ends and repeated ones do not count.
+    /// - Parameter path: Its path; leading, trailing and repeated slashes are ignored.
     public func reference(withPath path: String) -> StorageReference {
         reference().child(path)
     }

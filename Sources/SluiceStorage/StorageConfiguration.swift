@@ -8,14 +8,14 @@ import Wire
 /// storage.configuration.headerFields = ["X-Team": "maps"]
 /// ```
 public struct StorageConfiguration: Sendable, Equatable, CustomStringConvertible, CustomReflectable {
-    /// Fields of each request, such as those that a proxy before the gateway asks for. They are sent to the gateway's own
+    /// Fields of each request, such as those required by a proxy in front of the gateway. They are sent to the gateway's own
     /// address only. Those that the library sets itself replace them.
     /// Keys: names of fields in any case.
     public var headerFields: [String: String] = [:]
     /// A PEM file with the authorities that may certify the gateway, instead of the system's. It is read again when it has
-    /// changed, as the two below. On Linux alone.
+    /// changed, as the two below. Only on Linux.
     public var certificateAuthorities: URL?
-    /// A PEM file with the chain of the client's certificate, if the gateway asks for one. On Linux alone.
+    /// A PEM file with the chain of the client's certificate, if the gateway asks for one. Only on Linux.
     public var clientCertificate: URL?
     /// A PEM file with the key of that certificate; nil if it is in the same file.
     public var clientKey: URL?
@@ -43,7 +43,7 @@ public struct StorageConfiguration: Sendable, Equatable, CustomStringConvertible
     ]
 
     /// ``headerFields`` with names in lower case.
-    /// - Throws: ``StorageError`` with `invalidArgument` for what is not a field or is a field of the message.
+    /// - Throws: ``StorageError`` with `invalidArgument` for an invalid field, or a field that frames the message.
     func checkedFields() throws(StorageError) -> [(name: String, value: String)] {
         var fields: [(name: String, value: String)] = []
         for (name, value) in headerFields {

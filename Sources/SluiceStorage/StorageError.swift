@@ -7,7 +7,7 @@ public let StorageErrorDomain = "FIRStorageErrorDomain"
 
 /// Why an operation failed. The values and the domain are those of the Storage SDK for Apple platforms.
 public enum StorageErrorCode: Int, Error, Sendable, Hashable {
-    /// Anything that has no code of its own. ``StorageError/problemCode`` may say more.
+    /// Any other error. ``StorageError/problemCode`` may say more.
     case unknown = -13000
     /// There is no such object.
     case objectNotFound = -13010
@@ -21,7 +21,7 @@ public enum StorageErrorCode: Int, Error, Sendable, Hashable {
     case unauthenticated = -13020
     /// The rules deny the operation.
     case unauthorized = -13021
-    /// The operation failed again and again, for longer than its retry time.
+    /// The operation kept failing for longer than its retry time.
     case retryLimitExceeded = -13030
     /// The bytes received or stored are not those that were sent.
     case nonMatchingChecksum = -13031
@@ -58,7 +58,7 @@ public final class StorageError: NSError, @unchecked Sendable {
 
     /// The cause of a failure without a response.
     package enum Cause: Sendable {
-        /// A local file, with `errno`; 0 if that says nothing.
+        /// A local file, with `errno`; 0 if it is unknown.
         case file(Int32)
         /// A file that has changed while it was read.
         case changedFile
@@ -67,7 +67,7 @@ public final class StorageError: NSError, @unchecked Sendable {
         /// The gateway's URL, or a file for TLS.
         case settings
     }
-    /// nil if the code or the status says it.
+    /// nil if the code or the status determines it.
     package let cause: Cause?
 
     /// Creates an error with a code and a sentence.
@@ -75,7 +75,7 @@ public final class StorageError: NSError, @unchecked Sendable {
         self.init(reason, message, status: nil, problemCode: nil, requestID: nil)
     }
 
-    /// An error without a code of its own.
+    /// An error without a specific code.
     package convenience init(_ cause: Cause, _ message: String) {
         self.init(.unknown, message, status: nil, problemCode: nil, requestID: nil, cause: cause)
     }

@@ -3,16 +3,16 @@ import Synchronization
 
 /// The metadata of an object.
 ///
-/// The gateway sets what can only be read. The other properties can be sent with an upload, or changed later: an update
-/// sends only the properties that were set, and removes those that were set to nil. An upload or an update reads the metadata
-/// when it is called; later changes do not count for it.
+/// Read-only properties come from the gateway. The others can be sent with an upload, or changed later: an update sends
+/// only the properties that were set, and removes those that were set to nil. An upload or an update reads the metadata
+/// when it is called; later changes have no effect on it.
 ///
 /// ```swift
 /// let metadata = StorageMetadata(contentType: "image/jpeg")
 /// metadata.customMetadata = ["place": "Oslo"]
 /// ```
 ///
-/// All its members can be used from every thread.
+/// All members can be used from any thread.
 public final class StorageMetadata: Sendable, Hashable, CustomStringConvertible {
     private let state: Mutex<MetadataValues>
 
@@ -103,14 +103,14 @@ public final class StorageMetadata: Sendable, Hashable, CustomStringConvertible 
         set { state.withLock { $0.customMetadata = newValue } }
     }
 
-    /// Has an update remove one pair of custom metadata, whatever the others are.
+    /// Makes an update remove one pair of custom metadata and keep the others.
     package func removeCustomMetadata(_ key: String) {
         state.withLock { $0.removeCustomMetadata(key) }
     }
 
     // MARK: The object as a value
 
-    /// Another object with the same properties, as changes of one do not change the other: a ``StorageMetadata``.
+    /// An independent copy: a ``StorageMetadata``.
     public func copy() -> Any { StorageMetadata(self) }
 
     /// The properties that have a value, by the names of the gateway's JSON.

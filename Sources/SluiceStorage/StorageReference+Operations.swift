@@ -30,7 +30,7 @@ extension StorageReference {
         }
     }
 
-    /// Deletes the object. If it is gone when the deletion is tried again, the first attempt has deleted it.
+    /// Deletes the object. A retry that finds no object succeeds, because an earlier attempt has deleted it.
     public func delete() async throws(StorageError) {
         let request = HTTPRequest("DELETE", try url())
         try await operation { requests throws(StorageError) in
@@ -38,7 +38,7 @@ extension StorageReference {
         }
     }
 
-    /// Returns a URL with which everybody can download the object until it expires: a signed link of the gateway, which needs
+    /// Returns a URL that lets anyone download the object until it expires: a signed link of the gateway, which needs
     /// `links.keys` in its configuration. The rules must allow the caller to `get` the object.
     /// - Parameter expiresIn: Seconds, at most the gateway's `links.maximumLifetime`; 900 by default.
     public func downloadURL(expiresIn: Int = 900) async throws(StorageError) -> URL {

@@ -8,7 +8,7 @@ extension StorageReference {
     /// Uploads bytes, replacing any object there.
     /// - Parameters:
     ///   - data: The object.
-    ///   - metadata: Its metadata; a type that is not set is that of the path's extension.
+    ///   - metadata: Its metadata. The default content type is derived from the path's extension.
     ///   - completion: Called at the end with the object's metadata or the error.
     @discardableResult
     public func putData(
@@ -22,7 +22,7 @@ extension StorageReference {
     /// error: no object is made of two versions.
     /// - Parameters:
     ///   - file: The file.
-    ///   - metadata: Its metadata; a type that is not set is that of the path's or the file's extension.
+    ///   - metadata: Its metadata. The default content type is derived from the path's or the file's extension.
     ///   - completion: Called at the end with the object's metadata or the error.
     @discardableResult
     public func putFile(
@@ -47,7 +47,7 @@ extension StorageReference {
     /// - Parameters:
     ///   - data: ``StorageUploadTask/resumptionData`` of that upload. It is of this object.
     ///   - file: The same file; if it has changed since, the upload fails.
-    ///   - metadata: The metadata, if the upload has to begin again; nil for that of the earlier upload.
+    ///   - metadata: The metadata if the upload has to start over; nil to keep the earlier upload's metadata.
     ///   - completion: Called at the end with the object's metadata or the error.
     @discardableResult
     public func resumeUpload(
@@ -99,7 +99,7 @@ extension StorageReference {
         }
     }
 
-    /// Downloads the object into memory, and cancels that if the task that waits is cancelled.
+    /// Downloads the object into memory. Cancelling the waiting task cancels the download.
     /// - Parameter maxSize: The maximum size in bytes; a larger object is the error `downloadSizeExceeded`.
     public func data(maxSize: Int64) async throws(StorageError) -> Data {
         try await wait(nil) { getData(maxSize, $0) }

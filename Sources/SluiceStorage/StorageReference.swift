@@ -5,10 +5,10 @@ import Wire
 public final class StorageReference: Sendable, Hashable, CustomStringConvertible {
     /// The bucket.
     public let storage: Storage
-    /// The path without slashes at its ends; empty for the root.
+    /// The path without leading and trailing slashes; empty for the root.
     public let fullPath: String
 
-    /// Why no operation is possible: the URL that this was made of is no reference.
+    /// Why no operation is possible: the URL is not a reference.
     private let fault: StorageError?
 
     init(_ storage: Storage, path: String, fault: StorageError? = nil) {
@@ -40,7 +40,7 @@ public final class StorageReference: Sendable, Hashable, CustomStringConvertible
     }
 
     /// The names below this reference.
-    /// - Parameter path: A path; slashes at its ends and repeated ones do not count.
+    /// - Parameter path: A path; leading, trailing and repeated slashes are ignored.
     public func child(_ path: String) -> StorageReference {
         let segments =
             (fullPath.utf8.split(separator: UInt8(ascii: "/")) + path.utf8.split(separator: UInt8(ascii: "/")))
@@ -65,12 +65,12 @@ public final class StorageReference: Sendable, Hashable, CustomStringConvertible
         hasher.combine(BytewiseString(fullPath))
     }
 
-    /// - Throws: ``StorageError`` if this was made of a URL that is no reference.
+    /// - Throws: ``StorageError`` if the URL of this reference is not valid.
     func check() throws(StorageError) {
         if let fault { throw fault }
     }
 
-    /// Another reference to the same: a ``StorageReference``.
+    /// Another reference to the same path: a ``StorageReference``.
     public func copy() -> Any { StorageReference(storage, path: fullPath, fault: fault) }
 
     /// The URL of the object.

@@ -184,7 +184,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         }
     }
 
-    /// Whether the next turn has work, whatever epoll reports.
+    /// Whether the next turn has work even without events of epoll.
     private var hasWork: Bool { !readyJobs.isEmpty || !dirty.isEmpty || !postponed.isEmpty }
 
     private func waitMilliseconds() -> Int32 {

@@ -12,7 +12,7 @@ enum ClientExecutable {
         let own = buffer.prefix(max(0, count)).map { UInt8(bitPattern: $0) }
         let folder = own[...(own.lastIndex(of: UInt8(ascii: "/")) ?? own.startIndex)]
         let path = String(decoding: folder, as: UTF8.self) + ClientCommands.executable
-        // Freed chunks of transfers go back to the system, instead of staying in a heap for each thread (mallopt(3)).
+        // Return freed chunks of transfers to the system instead of keeping them in a heap per thread (mallopt(3)).
         setenv("MALLOC_MMAP_THRESHOLD_", "262144", 0)
         setenv("MALLOC_ARENA_MAX", "2", 0)
         execv(path, CommandLine.unsafeArgv)

@@ -26,7 +26,7 @@ struct ConfigurationOptions: ParsableArguments {
         help: "Override a configuration key, as in --set limits.idleTimeout=30s. Repeatable.")
     var settings: [String] = []
 
-    /// Where the configuration is read from.
+    /// The source of the configuration.
     enum Source {
         /// The file that the command's argument, ``config`` or the environment names.
         case file(argument: String?)

@@ -124,7 +124,7 @@ private func printTable(_ rows: [[String]]) {
 
 /// The operator's listener of a running gateway, for commands.
 struct OperatorListener: ParsableArguments {
-    /// Why the gateway did not do what was asked.
+    /// Why the gateway rejected the request.
     struct Failure: Error, CustomStringConvertible {
         let description: String
     }

@@ -30,7 +30,7 @@ extension Configuration {
 }
 
 extension Configuration.Clients {
-    /// Maps a client certificate to an identity; nil if clients are not asked for certificates.
+    /// Maps a client certificate to an identity; nil if client certificates are not requested.
     var identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)? {
         guard authorities != nil else { return nil }
         let name = ClientIdentity.Name(rawValue: uid) ?? .spiffe

@@ -256,7 +256,7 @@ final class Service: Sendable {
 
     // MARK: Shutdown
 
-    /// Reports that the gateway is not ready, goes on serving for `limits.drainDelay`, and then ends.
+    /// Reports that the gateway is not ready, continues to serve for `limits.drainDelay`, and then ends.
     func drain() async {
         logger.info("draining")
         manager.stopping()

@@ -86,7 +86,7 @@ private struct Space: Sendable {
     let free: UInt64
     let size: UInt64
 
-    /// Asks the file system; nil if it does not say.
+    /// The file system's own report; nil if there is none.
     init?(bucket: String, path: String) {
         var status = statvfs()
         guard statvfs(path, &status) == 0 else { return nil }

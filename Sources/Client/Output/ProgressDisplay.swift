@@ -3,7 +3,7 @@ import Foundation
 import Synchronization
 import Wire
 
-/// Shows transfers on a terminal: a line for each, and one for all of them. On a dumb terminal only lines of what is done.
+/// Shows transfers on a terminal: a line for each, and one for all of them. On a dumb terminal it prints only completed transfers.
 final class ProgressDisplay: Sendable {
     private struct State {
         var running: [Int: TransferProgress] = [:]

@@ -36,7 +36,7 @@ enum Output {
         write("sluice: " + VisibleText.escaped(text) + "\n", STDERR_FILENO)
     }
 
-    /// A name as it is if it goes to a program, without control characters if it goes to a terminal.
+    /// A name for the output: unchanged for a program, without control characters for a terminal.
     static func shown(_ name: String) -> String {
         isatty(STDOUT_FILENO) == 1 ? VisibleText.escaped(name) : name
     }
@@ -55,7 +55,7 @@ final class Report: Sendable {
     let display: ProgressDisplay?
 
     /// - Parameters:
-    ///   - json: Whether what is done is printed as JSON.
+    ///   - json: Whether results are printed as JSON.
     ///   - quiet: Whether no progress is shown.
     init(json: Bool, quiet: Bool) {
         isJSON = json
@@ -69,7 +69,7 @@ final class Report: Sendable {
 
     /// Reports a failure, which does not end the others.
     func failed(_ error: ClientError, _ action: String, _ source: String, _ target: String? = nil) {
-        // What is cancelled then is no failure of its own.
+        // A cancellation after that is not a separate failure.
         if Interruption.isInterrupted { return }
         state.withLock { state in
             state.statuses.append(error.status)

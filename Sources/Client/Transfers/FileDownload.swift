@@ -8,7 +8,7 @@ struct FileDownload: Sendable {
     /// Bytes in one request.
     let pieceSize: Int64
 
-    /// Downloads to a file, which appears when it is complete and verified. Its time becomes that of the object. An earlier
+    /// Downloads to a file, which appears when it is complete and verified. It gets the object's modification time. An earlier
     /// download of the same version continues.
     /// - Parameter target: A link is followed.
     func run(_ opened: StorageReader, to target: String, _ progress: TransferProgress) async throws
@@ -26,7 +26,7 @@ struct FileDownload: Sendable {
         _ progress: TransferProgress
     ) async throws -> StorageMetadata {
         let directory = try TargetDirectory(of: relative, below: base)
-        // Its path is valid as long as it is open.
+        // The path is valid while the file is open.
         defer { withExtendedLifetime(directory) {} }
         let file = try PartFile(
             below: directory.path, LocalPath.last(relative), shown: LocalPath.path(base, relative),

@@ -63,7 +63,7 @@ struct FileUpload: Sendable {
                 }
             task.observe(.progress) { [weak task] snapshot in
                 let done = snapshot.progress!.completedUnitCount
-                // The first offset is what the gateway had already.
+                // The first offset is the number of bytes that the gateway already has.
                 if isSame, isFirst.isFirst(true) { progress.resumed(at: done) }
                 progress.set(done)
                 guard let upload = task?.resumptionData, isSaved.isFirst(upload) else { return }
@@ -76,7 +76,7 @@ struct FileUpload: Sendable {
             return metadata
         case .failure(let error):
             if !FileUpload.canContinue(error) {
-                // The library has kept it, since the file is as it was.
+                // The library has kept it, because the file is unchanged.
                 if let upload = saved.load()?.upload { await reference.removeUpload(upload) }
                 saved.remove()
             }
@@ -89,7 +89,7 @@ struct FileUpload: Sendable {
         error.reason == .unauthenticated || ClientError(error, about: "").status == .network
     }
 
-    /// Uploads a file that says it is empty: those of /proc are not.
+    /// Uploads a file of size 0. Files in /proc have content nevertheless.
     private func stream(
         _ path: String, to reference: StorageReference, _ metadata: StorageMetadata, _ progress: TransferProgress
     ) async throws -> StorageMetadata {
@@ -130,7 +130,7 @@ struct FileUpload: Sendable {
     }
 }
 
-/// Reads what has no size, piece by piece.
+/// Reads a file of unknown size, piece by piece.
 enum FilePieces {
     /// Bytes in one piece.
     private static let size = 256 << 10

@@ -13,7 +13,7 @@ struct Job: Sendable {
     /// - Returns: The number of bytes, or nil if there was nothing to do.
     let perform: @Sendable (TransferProgress) async throws -> Int64?
 
-    /// The same job, which does something else.
+    /// The same job with another action.
     func performing(_ perform: @escaping @Sendable (TransferProgress) async throws -> Int64?) -> Job {
         Job(action: action, source: source, target: target, size: size, perform: perform)
     }
@@ -25,8 +25,8 @@ struct Jobs: Sendable {
     /// The most jobs at a time.
     let limit: Int
 
-    /// Runs the jobs that `produce` submits, while it goes on. A failure does not end the others. If all would fail, no
-    /// further ones begin; those that run come to their end, whatever `produce` throws.
+    /// Runs the jobs that `produce` submits, while it runs. A failure does not end the other jobs. If all would fail, no
+    /// further jobs begin. Running jobs complete, even if `produce` throws.
     func run(
         _ produce: ((Job) async throws -> Void) async throws -> Void
     ) async throws {

@@ -9,7 +9,7 @@ struct StateDirectory: Sendable {
     private static let lifetime = 30 * 86_400
     private let path: String
 
-    /// nil if there is none, because neither variable is set, it can't be made, or somebody else can write to it.
+    /// nil if there is none, because neither variable is set, it can't be created, or others can write to it.
     init?() {
         let state = Gateways.variable("XDG_STATE_HOME").flatMap { $0.hasPrefix("/") ? $0 : nil }
         guard let base = state ?? Gateways.variable("HOME").map({ "\($0)/.local/state" }) else {
@@ -49,7 +49,7 @@ struct StateDirectory: Sendable {
     func state<Value: Codable>(_ key: [String], of type: Value.Type, creates: Bool = true)
         -> ResumeState<Value>?
     {
-        // The file has the key itself, so two keys of one name only cost a resumption.
+        // The file contains the key, so two keys with the same file name only prevent a resumption.
         let name = LockedFile.name(for: key.joined(separator: "\u{0}"))
         return ResumeState(path: "\(path)/\(name).json", key, creates: creates)
     }

@@ -2,7 +2,7 @@ import Foundation
 import SluiceStorage
 import Synchronization
 
-/// Uploads what can't be read twice: standard input, other objects.
+/// Uploads bytes that can't be read twice: standard input, other objects.
 ///
 /// The gateway keeps an unfinished upload for a day, and counts it against the caller, although nobody can continue this one.
 /// So it is removed after a failure and after an interruption. If this program is killed, the next transfer to the same
@@ -31,7 +31,7 @@ struct StreamTransfer: Sendable {
         }
     }
 
-    /// Removes what transfers to this target that were killed have left at the gateway.
+    /// Removes what killed transfers to this target have left at the gateway.
     /// - Returns: The names that could not be removed.
     @discardableResult
     func removeEarlier(_ target: StorageReference) async -> [String] {

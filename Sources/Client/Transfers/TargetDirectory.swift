@@ -4,12 +4,12 @@ import Wire
 
 /// The directory in which a download becomes a file, below the directory that the user has named.
 ///
-/// The names below come from the gateway. A symbolic link among them would lead a download to somewhere else, so none is
-/// followed, also none that appears while the download runs. The directory that the user has named may be a link.
+/// The names below come from the gateway. A symbolic link among them could redirect a download, so none is
+/// followed, not even one that appears during the download. The directory that the user has named may be a link.
 final class TargetDirectory: Sendable {
     private let descriptor: Int32
 
-    /// A path of this directory as it was opened, whatever its own path leads to later.
+    /// A path below the opened directory, even if the directory's own path later leads elsewhere.
     var path: String { "/proc/self/fd/\(descriptor)" }
 
     /// Makes the directories of a file that do not exist yet.

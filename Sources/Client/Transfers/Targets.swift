@@ -3,7 +3,7 @@ import SluiceStorage
 import Synchronization
 import Wire
 
-/// The targets of one command. Each belongs to one source: of several sources all but the last would be lost.
+/// The targets of one command. Each belongs to one source: otherwise a later source would overwrite an earlier one.
 final class Targets: Sendable {
     private let sources = Mutex<[BytewiseString: BytewiseString]>([:])
 
@@ -42,7 +42,7 @@ extension StorageReference {
     /// The identity of an object.
     var identity: String { "\(bucketIdentity) \(fullPath)" }
 
-    /// Whether one folder is the other one or in it.
+    /// Whether one folder is equal to or inside the other.
     func overlaps(_ other: StorageReference) -> Bool {
         guard bucketIdentity == other.bucketIdentity else { return false }
         let (first, second) = (fullPath.utf8.count, other.fullPath.utf8.count)

@@ -2,14 +2,14 @@ import Dispatch
 import SluiceStorage
 import Synchronization
 
-/// How far one transfer has come.
+/// The progress of one transfer.
 final class TransferProgress: Sendable {
     struct Value: Sendable {
         var name: String
         /// nil if it is not known.
         var size: Int64?
         var done: Int64 = 0
-        /// Bytes that were there before, which do not count for the rate.
+        /// Bytes of an earlier transfer, which do not count for the rate.
         var before: Int64 = 0
         var began: ContinuousClock.Instant = .now
 

@@ -52,7 +52,7 @@ struct Transfers: Sendable {
 
     // MARK: Jobs
 
-    /// Says that interrupted uploads begin again, once.
+    /// Warns once that interrupted uploads start over.
     private func warnWithoutState() {
         guard upload.state == nil else { return }
         report.warnOnce(
@@ -77,7 +77,7 @@ struct Transfers: Sendable {
         }
     }
 
-    /// Downloads to a file below a directory. It fails if that can't be the name of a file.
+    /// Downloads to a file below a directory. Fails if the name can't be that of a file.
     func downloadJob(_ object: RemoteObject, to relative: String, below directory: String) -> Job {
         Job(
             action: "download", source: object.text, target: LocalPath.path(directory, relative),
@@ -99,7 +99,7 @@ struct Transfers: Sendable {
             guard !object.hasEmptySegments else {
                 throw ClientError(.failure, "\(object.text): a name with an empty segment can't be copied.")
             }
-            // The metadata as a whole: a list does not have all of it.
+            // The complete metadata: a list has only a part of it.
             let reader = try await StorageReader(object.reference)
             progress.setSize(reader.metadata.size)
             try await ObjectCopy.run(reader, to: target, progress, stream)
@@ -116,7 +116,7 @@ struct Transfers: Sendable {
                 do throws(StorageError) {
                     try await reference.delete(ifGeneration: generation)
                 } catch {
-                    // It was there when it was listed: somebody else, or a repeated request, has deleted it.
+                    // Someone else, or a repeated request, has deleted the object since it was listed.
                     guard error.hasProblem("object-not-found") else { throw error }
                 }
             } else {
@@ -134,7 +134,7 @@ enum ObjectCopy {
         do throws(StorageError) {
             try await object.reference.delete(ifGeneration: generation)
         } catch {
-            // It was there when it was copied: somebody else, or a repeated request, has deleted it.
+            // Someone else, or a repeated request, has deleted the object since it was copied.
             if error.hasProblem("object-not-found") { return }
             guard error.status == 501 else { throw error }
             throw cannotDelete(object.text, "copied, but not deleted")

@@ -111,7 +111,7 @@ extension Transfers {
     }
 
     /// Finds out whether the sources' stores can delete one version only: if not, everything would be copied, and nothing be
-    /// deleted. Each bucket is asked to delete a version of an object that does not exist.
+    /// deleted. Sends each bucket a deletion of a version of an object that does not exist.
     /// - Returns: false after a report if a store can't. If the rules do not let this be known, the first deletion shows it.
     private func canDelete(_ sources: [StorageReference]) async -> Bool {
         var known: Set<BytewiseString> = []
@@ -137,7 +137,7 @@ extension Remove: Verb {
         return await transfers.run { submit in
             for source in sources {
                 try await transfers.each(source.text, "delete") {
-                    // Most often the rest of the path is an empty variable.
+                    // This is usually a mistake: an empty variable in the path.
                     guard !source.path.isEmpty || ArgumentForm(source.text) == .remote else {
                         throw ClientError(
                             .failure,

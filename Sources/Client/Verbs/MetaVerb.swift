@@ -104,7 +104,7 @@ extension StorageMetadata {
             .sorted { BytewiseString($0.key) < BytewiseString($1.key) }
     }
 
-    /// One property a line.
+    /// One property per line.
     fileprivate var lines: String {
         var text = ""
         for case (let key, let value?) in properties { text += "\(key): \(Output.shown(value))\n" }

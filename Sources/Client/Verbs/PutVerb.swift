@@ -8,7 +8,7 @@ protocol Verb: ClientCommand {
     /// - Returns: The exit status.
     /// - Throws: ``ClientError`` for what ends the whole command.
     func perform() async throws -> Int32
-    /// Whether the same command continues after an interruption, rather than begin again.
+    /// Whether the same command continues after an interruption, rather than starting over.
     var canContinue: Bool { get }
 }
 

@@ -4,7 +4,7 @@ import SluiceStorage
 import Synchronization
 import Wire
 
-/// Makes one side like the other one. Both are read in the order of names, and transfers begin while they are read.
+/// Makes one side equal to the other. Both are read in the order of names, and transfers begin while they are read.
 struct Synchronization: Sendable {
     private struct Counts {
         var checked = 0
@@ -24,7 +24,7 @@ struct Synchronization: Sendable {
     let transfers: Transfers
     let source: SyncSide
     let target: SyncSide
-    /// Whether what only the target has is removed.
+    /// Whether entries that only the target has are removed.
     let removes: Bool
     let isDry: Bool
     private let totals = Totals()
@@ -73,7 +73,7 @@ struct Synchronization: Sendable {
 
     // MARK: Comparing
 
-    /// Submits what must be transferred or looked at.
+    /// Submits the transfers and comparisons.
     /// - Returns: The entries that only the target has.
     private func compare(_ submit: (Job) async throws -> Void) async throws -> [SyncEntry] {
         var wanted = try entries(source)
@@ -115,7 +115,7 @@ struct Synchronization: Sendable {
         }
     }
 
-    /// The transfer that brings an entry to the target; nil if it is there.
+    /// The transfer of an entry to the target; nil if the target is up to date.
     private func job(_ entry: SyncEntry, _ old: SyncEntry?) throws -> Job {
         let transfer = counted(try transferJob(entry))
         guard let old else { return transfer }

@@ -186,7 +186,7 @@ extension SocketConnection {
         return !isReadable
     }
 
-    /// Lets the next ``receive(into:_:isLast:)`` ask the kernel, whatever the loop has reported.
+    /// Lets the next ``receive(into:_:isLast:)`` ask the kernel, regardless of what the loop has reported.
     func lookAgain() {
         isReadable = true
         session?.socketIsReady(readable: true, writable: false, hangup: false)

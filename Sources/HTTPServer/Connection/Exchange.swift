@@ -194,7 +194,7 @@ public final class Exchange: @unchecked Sendable {
 }
 
 /// The connection's side of an ``Exchange``. Every completion is called exactly once, on the loop. The completion of `receive`
-/// may be called inside a callback of nghttp2, so it must only resume a task; that of `respond` never is.
+/// may be called inside a callback of nghttp2, so it must only resume a task. The completion of `respond` never is.
 protocol ExchangeStream: AnyObject {
     /// Called at the start and end of the ``Exchange``.
     func requestCreated()

@@ -65,7 +65,7 @@ extension Compiler {
         }
     }
 
-    /// Emits the value of an operator, list or path over literals. Its cost is that of the operands plus one.
+    /// Emits the value of an operator, list or path over literals. It costs one more than its operands.
     private mutating func folded(_ value: Datum, _ nodes: [Int32], _ span: Span32) -> Int32 {
         emit(.folded(constant(value), cost: 1 + constantCost(nodes)), span)
     }

@@ -1,8 +1,8 @@
 /// The result of evaluating the rules with the facts known so far.
 public enum Decision: Sendable, Hashable {
-    /// A rule allows the request, whatever the unknown inputs are.
+    /// A rule allows the request for all values of the unknown inputs.
     case allowed
-    /// No rule allows the request, whatever the unknown inputs are.
+    /// No rule allows the request for any value of the unknown inputs.
     case denied(Denial)
     /// The result depends on these inputs. Decide again when they are known.
     case needs(Needs)

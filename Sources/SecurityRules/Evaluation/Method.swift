@@ -41,7 +41,7 @@ public enum Method: UInt8, Sendable, Hashable, CaseIterable {
         static let read: Set = [Set(.get), Set(.list)]
         static let write: Set = [Set(.create), Set(.update), Set(.delete)]
 
-        /// The methods that a word in `allow` stands for.
+        /// The methods that a word in `allow` includes.
         init?(word: String) {
             switch word {
             case "read": self = .read

@@ -74,7 +74,7 @@ public struct Ruleset: Sendable {
     /// Decides a request with the facts known so far. Takes microseconds, and no allocation in the common case.
     ///
     /// - Parameters:
-    ///   - request: With what is known of it.
+    ///   - request: The known inputs.
     ///   - clock: Nanoseconds since any moment, which never go back. It is read for decisions of many expressions only.
     public func decide(
         _ request: Request, clock: @escaping Clock = Ruleset.monotonicClock

@@ -89,7 +89,7 @@ extension Ruleset {
     /// Decides a request and explains the decision. Much slower than `decide`; the result is for people to read.
     ///
     /// - Parameters:
-    ///   - request: With what is known of it.
+    ///   - request: The known inputs.
     ///   - clock: Nanoseconds since any moment, which never go back; without it there is no limit of time.
     public func explain(_ request: Request, clock: @escaping Clock = { 1 }) -> Explanation {
         guard let path = request.state.path else {

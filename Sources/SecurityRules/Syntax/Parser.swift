@@ -8,7 +8,7 @@ struct Parser {
     /// An error that has already been reported. It unwinds to the next statement.
     struct Failure: Error {}
 
-    /// The role of a token, which tells the formatter where to put spaces and line breaks.
+    /// The role of a token, which determines the spaces and line breaks around it in formatted text.
     enum Role {
         case plain, statement, binary, prefix, tight, open, close, separator, semicolon, blockOpen
         case blockClose
@@ -385,7 +385,7 @@ struct Parser {
 
     // MARK: Recovery
 
-    /// Skips the rest of a failed statement: past its semicolon, or up to a token that begins or ends another one.
+    /// Skips the rest of a failed statement: past its semicolon, or up to a token that begins or ends another statement.
     private mutating func recover() {
         var open = 0
         while token.kind != .end {

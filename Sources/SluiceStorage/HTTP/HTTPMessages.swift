@@ -38,6 +38,6 @@ enum TransportFailure: Error {
     case cancelled
     /// The connection, or a response that is larger than it may be.
     case failed(String)
-    /// Another attempt would end in the same way.
+    /// Another attempt would fail in the same way.
     case impossible(StorageError.Cause, String)
 }

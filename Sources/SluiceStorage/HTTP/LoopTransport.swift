@@ -7,7 +7,7 @@
 
     /// Sends requests by the gateway's own HTTP client, on one event loop whose thread belongs to the library.
     ///
-    /// In clear text each request has a connection of its own. Whatever lies between could repeat bytes there, of requests as
+    /// In clear text each request has a connection of its own. A proxy could repeat bytes there, of requests as
     /// well as of responses, and a late response would be taken for that to another request. TLS detects repeated bytes, so
     /// over it connections are kept for further requests.
     final class LoopTransport: Sendable {

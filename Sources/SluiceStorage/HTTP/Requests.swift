@@ -3,7 +3,7 @@ import Wire
 
 /// The outcome of one attempt.
 enum Outcome {
-    /// The gateway has responded: what was asked for, or a problem that another attempt would not solve.
+    /// The gateway's response: the result, or a problem that another attempt would not solve.
     case response(HTTPResponse)
     case failure(Failure)
 }
@@ -35,7 +35,7 @@ struct Requests: Sendable {
         if control.isCancelled { throw .cancelled }
         var prepared = request
         prepared.timeLimit = retries.begin()
-        // A body is wanted as it is stored.
+        // Request the stored bytes, not an encoding of them.
         prepared.fields.append(("accept-encoding", "identity"))
         switch try await storage.credentials.authorization(prepared.timeLimit, control) {
         case .none: break
@@ -106,7 +106,7 @@ struct Requests: Sendable {
 
     static let malformed = StorageError(.internalError, "The gateway's response is malformed.")
 
-    /// 408, 429 and 5xx, but not what the gateway does not implement.
+    /// 408, 429 and 5xx except 501.
     private static func isTemporary(_ status: Int) -> Bool {
         status == 408 || status == 429 || (500...599).contains(status) && status != 501
     }

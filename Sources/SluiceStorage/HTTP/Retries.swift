@@ -1,7 +1,7 @@
 import Foundation
 import Wire
 
-/// A failure that another attempt may not have.
+/// A failure after which another attempt may succeed.
 struct Failure: Sendable {
     let error: StorageError
     /// Seconds that the gateway wants the client to wait.
@@ -12,7 +12,7 @@ struct Failure: Sendable {
 struct Retries {
     private static let firstPause: TimeInterval = 0.2
     private static let longestPause: TimeInterval = 20
-    /// The longest attempt in seconds, besides the time that its bytes take.
+    /// The longest attempt in seconds, without the time for its bytes.
     private static let longestAttempt: TimeInterval = 60
 
     private let limit: TimeInterval
@@ -36,13 +36,13 @@ struct Retries {
     }
 
     /// Begins an attempt.
-    /// - Returns: For how long it may last, in seconds, besides the time that its bytes take.
+    /// - Returns: Its time limit in seconds, without the time for its bytes.
     mutating func begin() -> TimeInterval {
         attemptBegan = .now
         return max(1, min(Retries.longestAttempt, left))
     }
 
-    /// The attempt has got further, or there was a pause.
+    /// Called after progress, or after a pause.
     mutating func succeeded() {
         failing = nil
         pause = Retries.firstPause
@@ -62,7 +62,7 @@ struct Retries {
     }
 
     private static func exceeded(_ last: StorageError) -> StorageError {
-        // Corrupted again and again: that is no failure of the connection.
+        // Repeated corruption is not a failure of the connection.
         if last.reason == .nonMatchingChecksum { return last }
         return StorageError(
             .retryLimitExceeded, "There was no success within the retry time. \(last.message)",

@@ -2,7 +2,7 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Pauses and cancels what one operation does. Its methods can be called from every thread.
+/// Pauses and cancels one operation. Its methods can be called from any thread.
 final class TransferControl: Sendable {
     private enum Phase { case running, pausing, paused, cancelled }
     private struct State {
@@ -20,7 +20,7 @@ final class TransferControl: Sendable {
         wake { if $0.phase == .running { $0.phase = .pausing } }
     }
 
-    /// Goes on.
+    /// Continues.
     func resume() {
         wake { if $0.phase != .cancelled { $0.phase = .running } }
     }
@@ -65,7 +65,7 @@ final class TransferControl: Sendable {
     /// Waits while the operation is paused.
     /// - Parameters:
     ///   - paused: Called when it has stopped.
-    ///   - resumed: Called when it goes on after that.
+    ///   - resumed: Called when the transfer resumes after that.
     /// - Throws: `cancelled`.
     func checkpoint(paused: () -> Void = {}, resumed: () -> Void = {}) async throws(StorageError) {
         var wasPaused = false
@@ -104,7 +104,7 @@ final class TransferControl: Sendable {
         let handler = onCancel { waiter.wake() }
         await waiter.wait(atMost: seconds)
         removeHandler(handler)
-        // Read before the cancellation, which `body` may answer with a value of its own.
+        // Read before the cancellation, to which `body` may react with its own value.
         defer { task.cancel() }
         return result.value.withLock { $0 }
     }
@@ -142,7 +142,7 @@ final class Waiter: Sendable {
         }
     }
 
-    /// Waits for some seconds at most. The timer ends with that.
+    /// Waits at most some seconds, and then removes the timer.
     func wait(atMost seconds: TimeInterval) async {
         let timer = DispatchSource.makeTimerSource(queue: TransferControl.timers)
         timer.setEventHandler { self.wake() }

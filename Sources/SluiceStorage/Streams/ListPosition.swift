@@ -1,6 +1,6 @@
 import Wire
 
-/// How far a list has come, by which its next page is checked: something between that ignores the query returns another
+/// The position in a list, to check its next page: a proxy that ignores the query returns another
 /// folder, or the same page for ever.
 struct ListPosition {
     /// The prefix of all names: the folder with a slash, or nothing for the root.
@@ -10,10 +10,10 @@ struct ListPosition {
     /// The last names so far. Those that follow are greater, by their bytes.
     private let folder: String
     private let object: String
-    /// How many pages without names there were since the last name.
+    /// The number of pages without names since the last name.
     private let emptyPages: Int
 
-    /// How many pages without names may follow each other. Stores return some where a part of a list has been deleted.
+    /// The maximum number of consecutive pages without names. Stores return some where part of a list was deleted.
     private static let maximumEmptyPages = 1000
 
     /// - Parameter pageToken: ``pageToken`` after the page before, or the gateway's own token, which has no names.

@@ -98,7 +98,7 @@ extension StorageReference {
         }
     }
 
-    /// The object's own URL at the gateway. The rules decide who can use it; ``downloadURL(expiresIn:)`` makes one for everybody.
+    /// The object's own URL at the gateway. The rules decide who can use it; ``downloadURL(expiresIn:)`` returns one that works for anyone.
     public func objectURL() throws(StorageError) -> URL { try url() }
 
     /// Deletes one version of the object. Fails with status 412 if the object was replaced.

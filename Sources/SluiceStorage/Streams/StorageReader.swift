@@ -20,7 +20,7 @@ public struct StorageReader {
     /// The outcome of the verification at the end.
     private var isVerified: Bool?
 
-    /// Opens the present version of an object.
+    /// Opens the current version of an object.
     public init(_ reference: StorageReference) async throws(StorageError) {
         self.init(reference, try await reference.getMetadata())
     }
@@ -50,14 +50,14 @@ public struct StorageReader {
         self.init(object.reference, StorageMetadata(metadata))
     }
 
-    /// Counts bytes that are here already, from an earlier download of this version: they are verified with the others.
+    /// Adds bytes of an earlier download of this version, which are verified with the others.
     public mutating func skip(_ bytes: [UInt8]) {
         sum.update(bytes)
         offset += Int64(bytes.count)
     }
 
     /// Returns the next bytes, or nil at the end.
-    /// - Parameter maximum: How many bytes at most.
+    /// - Parameter maximum: The maximum number of bytes.
     /// - Throws: ``StorageError``: with status 412 if the object was replaced, `objectNotFound` if it was deleted,
     ///   `nonMatchingChecksum` at the end if the bytes are not the object's.
     public mutating func next(maximum: Int64 = 8 << 20) async throws(StorageError) -> [UInt8]? {

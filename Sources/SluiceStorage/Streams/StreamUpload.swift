@@ -6,7 +6,7 @@ extension StorageReference {
     /// object there. Memory holds one chunk, of ``Storage/uploadChunkSizeBytes``, from which an interruption continues. If the
     /// task is cancelled, so is the upload.
     /// - Parameters:
-    ///   - metadata: Its metadata; a type that is not set is that of the path's extension.
+    ///   - metadata: Its metadata. The default content type is derived from the path's extension.
     ///   - onProgress: Called with the number of bytes that the gateway has confirmed.
     ///   - next: Returns the next bytes, or nil at the end. If it throws, nothing is stored.
     @discardableResult
@@ -64,7 +64,7 @@ extension StorageReference {
         }
     }
 
-    /// Removes an upload that its program has left at the gateway, as far as that succeeds within some seconds.
+    /// Tries for some seconds to remove an upload that its program has left at the gateway.
     /// - Parameter session: What ``putStream(metadata:onSession:onProgress:next:)`` has reported.
     /// - Returns: Whether the gateway does not have it any more.
     @discardableResult
@@ -90,7 +90,7 @@ private struct StreamUpload {
 
     init(_ upload: UploadRequests) { self.upload = upload }
 
-    /// Sends a chunk, as often as it takes.
+    /// Sends a chunk, with retries.
     /// - Parameter began: Called with the path of a new session.
     /// - Returns: The stored object, if the chunk is the last one.
     mutating func send(_ chunk: [UInt8], isLast: Bool, _ began: (String) -> Void)
@@ -100,7 +100,7 @@ private struct StreamUpload {
         let start = Int64(confirmed.count)
         var whole = confirmed
         whole.append(CRC32C(chunk))
-        // nil where the gateway must be asked.
+        // nil if the gateway must be queried.
         var offset: Int64? = start
         while true {
             let rest = chunk.dropFirst(Int((offset ?? start) - start))
@@ -159,7 +159,7 @@ private struct StreamUpload {
         return nil
     }
 
-    /// Removes the upload at the gateway, as far as that succeeds in time.
+    /// Tries to remove the upload at the gateway in time.
     /// - Returns: Whether the gateway does not have it any more.
     func discard() async -> Bool {
         if let url { await upload.remove(url) } else { true }

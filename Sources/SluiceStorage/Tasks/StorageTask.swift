@@ -7,7 +7,7 @@ public typealias StorageObservableTask = StorageTask
 
 /// How a transfer is controlled.
 public protocol StorageTaskManagement {
-    /// Starts the task; it has started already.
+    /// Does nothing, because a task starts when it is created.
     func enqueue()
     /// Stops the task after the current piece.
     func pause()
@@ -19,7 +19,7 @@ public protocol StorageTaskManagement {
 
 /// A transfer: a ``StorageUploadTask`` or a ``StorageDownloadTask``.
 ///
-/// It starts when it is created. All methods can be called from every thread, at any moment. Observers are called on the
+/// It starts when it is created. All methods can be called from any thread at any time. Observers are called on the
 /// storage's ``Storage/callbackQueue``, one after another in the order of the events. After the success or failure of the
 /// task all observers are removed.
 ///
@@ -49,7 +49,7 @@ public class StorageTask: @unchecked Sendable {
     /// The subject of the task.
     public let reference: StorageReference
     let control = TransferControl()
-    /// Serial, whatever the queue of the application is.
+    /// Serial, even if the application's queue is concurrent.
     private let queue: DispatchQueue
     private let state = Mutex(State())
 
@@ -71,17 +71,17 @@ public class StorageTask: @unchecked Sendable {
     /// Ends the task with the error `cancelled`, unless it has ended. An upload's bytes are removed at the gateway.
     public func cancel() { control.cancel() }
 
-    /// Starts the task. It has started already, so this does nothing; it is here for code that calls it.
+    /// Does nothing, because the task has already started. For code that calls it.
     public func enqueue() {}
 
     // MARK: Observation
 
-    /// The state now.
+    /// The current state.
     public var snapshot: StorageTaskSnapshot {
         state.withLock { snapshot($0, $0.phase) }
     }
 
-    /// All events from now on, after the state now. It ends with the task. Somebody who reads too slowly gets the latest 64.
+    /// The current state and all later events, until the task ends. A slow reader gets only the latest 64.
     public var snapshots: AsyncStream<StorageTaskSnapshot> {
         let (stream, continuation) = AsyncStream<StorageTaskSnapshot>.makeStream(bufferingPolicy: .bufferingNewest(64))
         state.withLock { state in

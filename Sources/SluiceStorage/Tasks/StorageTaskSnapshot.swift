@@ -2,9 +2,9 @@ import Foundation
 
 /// A report of a task.
 public enum StorageTaskStatus: Int, Sendable, Hashable {
-    /// None of the others.
+    /// No known event.
     case unknown
-    /// The task begins, or goes on after a pause.
+    /// The task begins, or resumes after a pause.
     case resume
     /// More bytes were transferred.
     case progress
@@ -16,7 +16,7 @@ public enum StorageTaskStatus: Int, Sendable, Hashable {
     case failure
 }
 
-/// The state of a task at one moment.
+/// The state of a task at a point in time.
 ///
 /// Safety: all properties are immutable, and the progress is an object of this snapshot alone, which nothing changes.
 public final class StorageTaskSnapshot: CustomStringConvertible, @unchecked Sendable {

@@ -8,7 +8,7 @@ import Wire
 public final class StorageUploadTask: StorageTask, StorageTaskManagement, @unchecked Sendable {
     private let saved = Mutex<StorageUploadResumptionData?>(nil)
 
-    /// What another process needs to continue this upload, by ``StorageReference/resumeUpload(from:file:)``. It is there
+    /// The data that another process needs to continue this upload, with ``StorageReference/resumeUpload(from:file:)``. It is there
     /// before the first progress. It is nil before the upload has begun at the gateway, for small uploads and bytes in
     /// memory, and after the end, unless the upload can be continued: it stays after failures such as `retryLimitExceeded`,
     /// but not if the upload was cancelled or its file has changed. It is enough to continue an upload of an
@@ -40,7 +40,7 @@ public final class StorageUploadTask: StorageTask, StorageTaskManagement, @unche
     }
 }
 
-/// What continues an upload in another process; see ``StorageUploadTask/resumptionData``.
+/// The data to continue an upload in another process; see ``StorageUploadTask/resumptionData``.
 public struct StorageUploadResumptionData: Sendable, Codable, Equatable, CustomStringConvertible,
     CustomReflectable
 {

@@ -1,7 +1,7 @@
 import Foundation
 import Wire
 
-/// Where the bytes of a download go.
+/// The destination of a download.
 protocol DownloadTarget {
     /// Begins with a version of the object.
     /// - Parameter isFresh: Whether bytes of an earlier attempt do not count.
@@ -15,7 +15,7 @@ protocol DownloadTarget {
 
 /// A download into memory.
 private struct DownloadedData: DownloadTarget {
-    /// As much is reserved at most, in bytes: a response can claim any size.
+    /// The maximum number of bytes that are reserved: a response can claim any size.
     private static let maximumReserve: Int64 = 64 << 20
     var data = Data()
 
@@ -35,7 +35,7 @@ struct Download: Sendable {
     static let rangeSize: Int64 = 8 << 20
     /// How often a download with a wrong checksum is restarted: its bytes may have been damaged in transit.
     private static let repetitions = 2
-    /// How often a download is begun again because the object was replaced.
+    /// How often a download is restarted because the object was replaced.
     private static let replacements = 10
 
     private let task: StorageDownloadTask

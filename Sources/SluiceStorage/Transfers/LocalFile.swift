@@ -1,7 +1,7 @@
 import Foundation
 import Wire
 
-/// The size and the state of a file, by which a change is noticed.
+/// The size and state of a file, to detect changes.
 package struct FileState: Sendable, Codable, Equatable {
     /// Bytes.
     package let size: Int64
@@ -40,7 +40,7 @@ package struct FileState: Sendable, Codable, Equatable {
 ///
 /// Safety: its properties do not change, and the reads of a descriptor at given offsets do not disturb each other.
 final class LocalFile: Sendable {
-    /// Timestamps of files are coarse: a change within this time after another one may not show, in microseconds.
+    /// Timestamps of files are coarse: a second change within this time, in microseconds, may not be visible.
     private static let timestampPrecision: UInt32 = 20_000
 
     let path: String

@@ -5,7 +5,7 @@ import Wire
 ///
 /// It is in the target's folder and locked (flock(2)) as long as the download runs. Its name is derived from the target and,
 /// if the object has more than one range, from the object's version: so a later download finds what one that was killed has
-/// left, continues it or replaces it, and nothing is left behind for ever.
+/// left, continues it or replaces it, and nothing is left behind forever.
 package struct PartFile: DownloadTarget {
     /// The target, without links.
     private let target: String
@@ -185,7 +185,7 @@ package struct PartFile: DownloadTarget {
             part = (path, descriptor)
             return
         }
-        // Another download is writing it, or it belongs to somebody else.
+        // Another download is writing the file, or another user owns it.
         let other = "\(folder)/\(prefix)\(UUID().uuidString)\(PartFile.suffix)"
         guard let descriptor = LockedFile.open(other, creates: true) else {
             throw .file("written", shown)

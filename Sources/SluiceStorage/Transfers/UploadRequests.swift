@@ -14,13 +14,13 @@ struct UploadRequests {
         case stored(StorageMetadata)
         /// The gateway does not know the session any more: it has expired, or the gateway has lost its keys.
         case gone(StorageError)
-        /// The next attempt may succeed, after the gateway was asked for the offset.
+        /// The next attempt may succeed, after a query of the offset.
         case failed(Failure)
     }
 
-    /// How often an upload is begun again that the gateway does not know any more.
+    /// How often an upload is restarted that the gateway no longer knows.
     static let repetitions = 5
-    /// For how long the removal of a session is tried, in seconds.
+    /// The time limit for the removal of a session, in seconds.
     private static let removalTime: TimeInterval = 5
 
     let reference: StorageReference
@@ -64,7 +64,7 @@ struct UploadRequests {
         return .begun(try requests.storage.endpoint.session(location))
     }
 
-    /// Asks where a session stands.
+    /// Queries the offset of a session.
     /// - Parameter size: The offset is at most this.
     func ask(_ session: URL, size: Int64, _ retries: inout Retries) async throws(StorageError)
         -> Step
@@ -113,18 +113,18 @@ struct UploadRequests {
         case (404, _): return .gone(Requests.error(response))
         case (409, _): return .failed(Failure(error: Requests.error(response)))
         case (400, _) where response["upload-complete"] == "?0":
-            // The piece was damaged on its way.
+            // The piece was damaged in transit.
             let error = Requests.error(response)
             guard error.reason == .nonMatchingChecksum else { throw error }
             return .failed(Failure(error: error))
         case (400, _) where Requests.error(response).hasProblem("upload-length-mismatch"):
-            // The last piece was shortened on its way.
+            // The last piece was truncated in transit.
             return .failed(Failure(error: Requests.error(response)))
         default: throw Requests.error(response)
         }
     }
 
-    /// Removes a session, as far as that succeeds in time.
+    /// Tries to remove a session in time.
     /// - Returns: Whether the gateway does not have it any more.
     @discardableResult
     func remove(_ session: URL) async -> Bool {
@@ -141,7 +141,7 @@ struct UploadRequests {
 
     // MARK: Outcomes
 
-    /// The stored object, if the response is that of a complete upload.
+    /// The stored object, if the response reports a complete upload.
     /// - Returns: nil if the upload has to be tried again: the response is damaged, or the bytes were on their way.
     func accept(_ response: HTTPResponse, _ sum: CRC32C) throws(StorageError) -> StorageMetadata? {
         guard [200, 201].contains(response.status) else {

@@ -5,7 +5,7 @@ import Wire
 struct UploadSession {
     /// The gateway's report about the upload.
     private enum State {
-        /// The next request must find out.
+        /// Unknown until the next request.
         case unknown
         case at(Int64)
     }
@@ -45,7 +45,7 @@ struct UploadSession {
     mutating func run() async throws(StorageError) -> StorageMetadata {
         while true {
             if try await task.checkpoint() {
-                // The gateway knows better what it has, and a pause is no failure.
+                // The gateway's offset counts, and a pause is not a failure.
                 state = .unknown
                 retries.succeeded()
             }
@@ -108,7 +108,7 @@ struct UploadSession {
 
     // MARK: Outcomes
 
-    /// What another process needs is there before the first progress.
+    /// The resumption data must be available before the first progress.
     private func save(_ url: URL) {
         guard let file = reader.file else { return }
         task.save(
@@ -117,7 +117,7 @@ struct UploadSession {
                 fields: upload.requests.fields.map { .init(name: $0.name, value: $0.value) }))
     }
 
-    /// Begins again. That is no failure of the connection.
+    /// Starts over, which is not a failure of the connection.
     private mutating func begin() {
         begun += 1
         url = nil
