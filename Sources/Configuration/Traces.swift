@@ -7,7 +7,7 @@ import Wire
 public struct TraceConfiguration: Sendable, Equatable {
     /// The URL of a collector; nil if no spans are recorded.
     public var endpoint: String?
-    /// The share of the traces that begin here that is recorded, 0 to 1.
+    /// The sampling rate of traces that begin here, 0 to 1.
     public var sampleRatio = 1.0
     /// `service.name` of the spans; nil is ``defaultServiceName``.
     public var serviceName: String? = defaultServiceName

@@ -69,7 +69,7 @@ struct DocumentMocks: Sendable {
     }
 
     private struct Key: Hashable {
-        /// The full path; nil for all documents without a mock of their own.
+        /// The full path; nil for all documents without their own mock.
         var path: DocumentPath?
         var function: Function
     }

@@ -149,7 +149,7 @@ package struct LogLine: ~Copyable {
         copy(span, 0..<span.count)
     }
 
-    /// Appends a text of several lines, each on a line of its own and indented, redacted. A log line begins without a space,
+    /// Appends a text of several lines, each redacted, indented and on its own line. A log line begins without a space,
     /// so none of them looks like one. Quotes and backslashes stay as they are.
     package mutating func paragraph(_ text: String) {
         var text = text[...]

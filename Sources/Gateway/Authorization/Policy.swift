@@ -37,8 +37,8 @@ public struct Caller: Sendable {
 
 /// The object that an access would store, as far as it is known at the time of the decision.
 public struct ProposedObject: Sendable, Equatable {
-    /// Behind a reference, because it is large, and each question to a policy has a copy. nil if nothing is known, as with
-    /// every access that stores nothing.
+    /// A reference, because the facts are large and each request to a policy has a copy. nil if nothing is known, as for
+    /// accesses that store nothing.
     private var known: Known?
 
     private struct Facts: Equatable {
@@ -152,7 +152,7 @@ public enum Decision: Sendable, Equatable {
 /// digests before an upload becomes visible. For a list without delimiter it is also evaluated for each folder that a
 /// page would reveal. A policy is pure: it never waits, but reports which inputs it needs.
 public protocol Policy: Sendable {
-    /// The policy that decides now, for questions that belong together.
+    /// The policy in effect, for several related decisions.
     var current: any Policy { get }
 
     /// Whether an access is allowed.

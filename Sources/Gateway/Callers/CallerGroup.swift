@@ -14,7 +14,7 @@ public struct CallerGroup: Sendable, Equatable {
 
     public init(name: String) { self.name = name }
 
-    /// The name of the limits for all groups without limits of their own.
+    /// The name of the limits for all groups without their own limits.
     public static let otherwise = "default"
 
     /// Why a text can't name a group, an issuer, a token or a key of links; nil if it can. Names are limited to characters

@@ -107,7 +107,7 @@ struct MultipartParser {
     private var state = State.opening
     /// The number of matched bytes of the delimiter. They may turn out to be content.
     private var matched: Int
-    /// Bytes of content at the beginning of the delimiter that the content's taker still has to take.
+    /// The bytes at the start of the delimiter that are content and were not passed on yet.
     private var held = 0..<0
     /// The line being read, and the bytes of all fields of the part.
     private var line: [UInt8] = []

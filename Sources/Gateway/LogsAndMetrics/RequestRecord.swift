@@ -31,7 +31,7 @@ public final class RequestRecord: @unchecked Sendable {
     public internal(set) var bytesOut: UInt64
     /// The client's address, `host:port`.
     public let peer: String
-    /// What the client says of the request, if its header was read and an observer reads it
+    /// The client's statements about the request, if its header was read and an observer reads them
     /// (``RequestObserver/readsDetails``).
     public internal(set) var origin = RequestOrigin()
     /// The request's trace and its time at services; nil without a trace if no service or observer needs the time.
@@ -62,7 +62,7 @@ public final class RequestRecord: @unchecked Sendable {
     /// Whether the server rejected the request before any handler: it was malformed, too large or too slow.
     public internal(set) var isRejected = false
 
-    /// Whether the status is a usual result of a client's question: not found, a precondition or a range that fails.
+    /// Whether the status is a usual negative result: not found, or a precondition or range that fails.
     public var isUsual: Bool { !isRejected && [404, 412, 416].contains(status) }
 
     /// The status class for logs and metrics, 1 to 5. An aborted response counts as 5xx regardless of its status. A

@@ -17,7 +17,7 @@ final class NativeAPI: Dialect {
     }
 
     func prepare(_ context: RequestContext) {
-        // Every response to an upload that says whether it is complete says so too, unless a session begins.
+        // A response to an upload with `Upload-Complete` has that field too, unless a session begins.
         if context.method == .put || context.method == .post,
             UploadDraft.isUpload(context.fields)
         {

@@ -51,7 +51,7 @@ extension UploadRequest {
             throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
         }
         var attributes = try ObjectAttributes(head.fields, name: name)
-        // The label of a request of a resumable upload, and no object's type.
+        // The type of a resumable upload's request, not of an object.
         if let type = attributes.contentType, UploadDraft.isPartialUpload(type) {
             attributes.contentType = MediaTypes.type(of: name)
         }

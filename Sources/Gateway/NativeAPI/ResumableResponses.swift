@@ -47,7 +47,7 @@ extension NativeAPI {
         var types = "\(UploadDraft.partialUpload)"
         if case .named = route.path {
             lifetime = bucket.uploads.settings.lifetime
-            // The draft has the type of appends here, too, where a session is created.
+            // The draft also announces the type of appends where a session is created.
             types = "\(PatchRequest.types), \(types)"
         }
         let draft = UploadDraft(context.fields)

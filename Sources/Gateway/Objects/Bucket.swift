@@ -24,7 +24,7 @@ public final class Bucket: Sendable {
     let maximumSessionBytes: UInt64
     /// How the Firebase dialect serves the bucket; nil if it does not.
     let firebase: FirebaseSettings?
-    /// Whether a request may ask a service, so that the time for it is measured.
+    /// Whether requests may wait for a service, so that this time is measured.
     let asksServices: Bool
     let turns = Turns()
     private let changeObservers: [any ChangeObserver]

@@ -30,7 +30,7 @@ enum ObjectOperation {
     /// Makes a signed link to the object.
     indirect case sign(ObjectName, SignRequest)
 
-    /// The object that it is about; nil for a list, and for an upload session that is not looked up yet.
+    /// The object of the operation; nil for a list, and for an upload session that is not looked up yet.
     var name: ObjectName? {
         switch self {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
@@ -151,7 +151,7 @@ final class UploadRequest {
 /// The part of a request's body that is an object. Confined to the request's loop.
 protocol UploadBody: AnyObject {
     /// Moves the object's bytes into `sink`.
-    /// - Parameter limit: The most bytes that are taken.
+    /// - Parameter limit: The maximum number of bytes.
     func receive(into sink: any ByteSink, limit: UInt64) async throws(BodyError)
 
     /// The upload has failed: the rest is not needed.

@@ -40,7 +40,7 @@ extension OperationHandler {
         return .stored(result)
     }
 
-    /// Decides with what the head says.
+    /// Decides with the facts in the head.
     /// - Returns: The parameters of the store's upload, the conditions, and the existing object if it was looked up.
     /// - Throws: ``Problem`` for a denial that the body can't change, and for conditions that don't hold.
     func prepare(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)

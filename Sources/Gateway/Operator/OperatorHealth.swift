@@ -36,7 +36,7 @@ public final class Health: Sendable {
         let interval: UInt64
         /// Whether there is a reason to check before the interval has passed.
         let isSuspect: @Sendable () -> Bool
-        /// Whether there was one when the check last began: its end is worth a check, too.
+        /// The same when the check last began. The end of the reason triggers a check too.
         var wasSuspect = false
         var failure: String?
         var checked: UInt64?
@@ -184,8 +184,8 @@ public final class Health: Sendable {
         }
     }
 
-    /// How old a result may be in ``watch()``. A little less than its interval: the calls of ``watch()`` are not exactly
-    /// as far apart as they are meant to be, and otherwise every second one would be too early.
+    /// How old a result may be in ``watch()``. Slightly less than its interval: the calls of ``watch()`` are not
+    /// exactly periodic, and otherwise every second call could be too early.
     private func watchLimit(_ entry: Entry, _ isSuspect: Bool) -> UInt64 {
         let slack = freshness / 4
         return isSuspect ? slack : max(entry.interval, slack * 2) - slack

@@ -13,7 +13,7 @@ public final class TraceExporter: Sendable {
         /// The origin and the path to post to.
         public var origin: Origin
         public var target: String
-        /// The share of the traces that begin here that is recorded, 0 to 1. Of others, the caller's flag decides.
+        /// The sampling rate of traces that begin here, 0 to 1. For other traces, the caller's flag decides.
         public var sampleRatio: Double
         /// `service.name`.
         public var serviceName: String
@@ -45,7 +45,7 @@ public final class TraceExporter: Sendable {
         var dropped = 0
     }
 
-    /// The most spans that wait, and the most of one request.
+    /// The maximum number of queued spans, and of spans in one request.
     static let capacity = 4096
     static let batch = 512
     /// How long ``close()`` waits, in nanoseconds.

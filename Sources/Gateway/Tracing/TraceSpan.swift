@@ -34,7 +34,7 @@ struct TraceSpan: Sendable {
     /// Whether the operation failed.
     var isError = false
 
-    /// Statuses that answer a question, such as whether an object exists. They are no failures.
+    /// Statuses of usual negative results, such as a missing object. They are not failures.
     private static let answers = [404, 412, 416]
 
     private init(_ context: TraceContext, parentID: String?, _ kind: Kind, _ name: String, duration: UInt64) {

@@ -49,7 +49,7 @@ final class TusAPI: Dialect {
         return "POST, OPTIONS"
     }
 
-    /// The methods of any target: a `POST` can stand for every other one.
+    /// The methods of any target: a `POST` can replace any other method.
     func preflightMethods(at route: Route?) -> String { "POST, GET, HEAD, PATCH, DELETE, OPTIONS" }
 
     /// The bucket in the metadata of a creation, or in the session's token.

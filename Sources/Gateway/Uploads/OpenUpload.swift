@@ -9,7 +9,7 @@ final class OpenUpload {
     let session: any UploadSession
     let context: UploadContext
     let name: ObjectName
-    /// The state when the request found or began the session, with what the request has learned since.
+    /// The state when the request found or began the session, updated by the request.
     var state: SessionState
 
     init(
@@ -270,7 +270,7 @@ final class UploadEnds: Sendable {
     }
     private let waiting = Lock<Set<Key>>([])
 
-    /// - Returns: Whether there was none. ``leave(_:_:)`` must follow then.
+    /// - Returns: Whether none was waiting. ``leave(_:_:)`` must follow then.
     func enter(_ id: UploadSessionID, _ end: SessionRequest.End) -> Bool {
         waiting.withLock { $0.insert(Key(id: id, end: end)).inserted }
     }

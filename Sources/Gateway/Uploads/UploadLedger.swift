@@ -12,7 +12,7 @@ final class UploadLedger: Sendable {
         var bucket: String
         var dialect: UploadDialect
         var owner: CallerLimits.Key
-        /// ``Principal/identity`` of the creator; nil if anybody with the URL may continue the session.
+        /// ``Principal/identity`` of the creator; nil if anyone with the URL may continue the session.
         var creator: [UInt8]?
         /// The bytes that count.
         var bytes: UInt64
@@ -25,7 +25,7 @@ final class UploadLedger: Sendable {
         /// How many appends run.
         var appends = 0
     }
-    /// How long what has not arrived of a declared length counts after an append, in seconds.
+    /// How long the missing bytes of a declared length count after an append, in seconds.
     static let reservationTime: Int64 = 300
 
     /// The limits of open sessions and their bytes; 0 is no limit.

@@ -51,8 +51,8 @@ struct SessionRequest {
     /// How an upload is ended.
     enum End: Hashable { case completion, cancellation }
 
-    /// How the request ends the upload, also if its client does not wait for that; nil if it does not. A last part with
-    /// bytes is none: they don't arrive without the client.
+    /// How the request ends the upload, even if its client disconnects; nil if it does not. A last part with bytes does
+    /// not count, because its bytes need the client.
     /// - Parameter hasBytes: Whether the request has a body that is not empty.
     func end(hasBytes: Bool) -> End? {
         switch action {
