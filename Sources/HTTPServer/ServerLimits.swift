@@ -59,7 +59,7 @@ public struct ServerLimits: Sendable, Equatable {
     public var minimumProgress: UInt64 = 4 * 1024
     /// Nanoseconds that a stream stays open after a response that was sent before the request's body ended. Over it, or
     /// after 1 MiB of further bytes: RST_STREAM with NO_ERROR.
-    public var unwantedBodyTimeout: UInt64 = 1_000_000_000
+    public var unwantedBodyTimeout: UInt64 = 5_000_000_000
     /// Nanoseconds that a connection stays open after its last response, to read and drop the peer's bytes. Over it:
     /// the connection is closed, and the peer may get a reset before the response.
     public var lingerTimeout: UInt64 = 30_000_000_000
