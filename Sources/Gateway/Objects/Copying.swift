@@ -39,6 +39,7 @@ extension OperationHandler {
         }
         let conditions = try request.conditions.get()
         try await bucket.require(conditions, \.atomicUploads)
+        if request.removesSource { try await requireMoves() }
         if let problem = request.changes.problem { throw problem }
         let text = try await context.collect(limit: AttributePatch.maximumBytes)
         let patch = text.isEmpty ? AttributePatch() : try request.changes.decode(text)
@@ -66,6 +67,15 @@ extension OperationHandler {
         }
         if let remaining { try await remove(request.source, remaining) }
         return .stored(result)
+    }
+
+    /// Checks that the store can delete the copied version and no other. Otherwise each move would leave two objects.
+    private func requireMoves() async throws(Problem) {
+        let capabilities = try await bucket.capabilities()
+        guard capabilities.atomicMoves || capabilities.atomicDeletions else {
+            throw Problem(
+                .notImplemented, "The bucket's store can't delete the copied version alone. Nothing was copied.")
+        }
     }
 
     /// Deletes the source of a move, if it is still the copied object.

@@ -38,7 +38,7 @@ LIMITS = [
     (S3, "test_multipart_content_is_kept", {"content5", "content6", "content7"}, "an object of several parts has no md5"),
     *((("rclone",), test, None, NO_CONDITIONS) for test in (
         "test_several_conditions_hold_together", "test_preconditions_are_about_the_name_of_the_copy",
-        "test_many_objects_are_deleted_with_one_request")),
+        "test_many_objects_are_deleted_with_one_request", "test_a_move_leaves_one_object")),
     (("seaweedfs",), "test_names_that_can_not_be_requested_are_not_listed", None,
      "a//b is a/b to it"),
     (("seaweedfs",), "test_hidden_names_are_skipped_between_pages", None, "it refuses such names"),
