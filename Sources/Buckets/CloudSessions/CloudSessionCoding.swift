@@ -109,7 +109,7 @@ extension CloudSessionState {
             if isOver { return false }
             sum = next
         }
-        // An ended session owns no bytes.
+        // An ended session has no bytes of its own.
         return end != nil || sum == offset && SessionDigests(saved: digests) != nil
     }
 }

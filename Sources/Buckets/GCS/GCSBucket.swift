@@ -8,7 +8,7 @@ import Wire
 ///
 /// The entity tag is the generation in decimal, which identifies the bytes; Google's own tag changes with each patch.
 /// Conditions on tags and dates, which the API lacks, are evaluated here, and the change is pinned to the generation.
-public final class GCSBucket: CopyingDriver {
+public final class GCSBucket: BucketDriver {
     /// The bucket and how it is accessed.
     public struct Settings: Sendable, Equatable {
         /// The name of the bucket in Cloud Storage.
@@ -52,9 +52,6 @@ public final class GCSBucket: CopyingDriver {
     static let maximumPages = 64
     /// The maximum size of a list page: 8 MiB. A thousand of the longest names with all escapes need less.
     static let maximumPageBytes = 8 << 20
-
-    /// The limit for a silent copy, in nanoseconds: 5 minutes.
-    static let silenceLimit: UInt64 = 300_000_000_000
 
     let settings: Settings
     let requests: GCSRequests
@@ -101,8 +98,6 @@ public final class GCSBucket: CopyingDriver {
             atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false, durable: true)
         promised.reopensSmallUploads = true
         promised.uploadSessions = true
-        promised.copies = true
-        promised.atomicCopies = true
         return promised
     }()
 
@@ -225,7 +220,7 @@ public final class GCSBucket: CopyingDriver {
             do throws(BucketError) {
                 return try await make(conditions, .unknown)
             } catch {
-                // A missing object is reported as not found, even if a condition does not hold.
+                // A missing object is reported as not found, whatever the conditions.
                 if error.code == .preconditionFailed { _ = try await stat(name) }
                 guard conditions.metageneration == nil,
                     [.unavailable, .timedOut, .overloaded].contains(error.code),

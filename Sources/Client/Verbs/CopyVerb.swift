@@ -93,9 +93,7 @@ extension Transfers {
                 }
             }
         }
-        // The gateway itself knows whether it can move.
-        let others = found.filter { !$0.object.isInBucket(of: $0.target) }
-        if isMove, await !canDelete(others.map(\.object.reference)) { return }
+        if isMove, await !canDelete(found.map(\.object.reference)) { return }
         let overlaps = sources.contains { $0.scope.overlaps(folder) }
         let identities = Set(overlaps ? found.map { BytewiseString($0.object.reference.identity) } : [])
         for (object, path) in found {
@@ -146,17 +144,11 @@ extension Remove: Verb {
                             "'\(source.text)' is the whole bucket: write sluice://\(source.reference.bucket) to delete everything in it."
                         )
                     }
-                    var batch: [StorageListedObject] = []
                     try await source.objects(isRecursive: recursive.recursive) { object in
-                        guard let listed = object.listed else {
-                            return try await submit(transfers.deleteJob(object.reference))
-                        }
-                        batch.append(listed)
-                        guard batch.count == ObjectDeletion.batch else { return }
-                        try await submit(transfers.deleteJob(batch))
-                        batch = []
+                        try await submit(
+                            transfers.deleteJob(
+                                object.reference, generation: object.listed?.generation))
                     }
-                    if !batch.isEmpty { try await submit(transfers.deleteJob(batch)) }
                 }
             }
         }

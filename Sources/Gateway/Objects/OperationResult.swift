@@ -14,8 +14,6 @@ enum OperationResult {
     indirect case session(UploadReport)
     case patched(ObjectMetadata)
     case deleted
-    /// The result of each deletion, in the request's order: nil if it succeeded.
-    indirect case deletions([(name: String, problem: Problem?)])
     indirect case page(ListPage, ListRequest)
     /// The link to sign, and its keys.
     indirect case link(SignedLink, LinkKeys)
@@ -25,7 +23,7 @@ enum OperationResult {
 struct ObjectContent {
     /// The selected bytes.
     var range: Range<UInt64>
-    /// Whether the client requested a range.
+    /// Whether the client asked for a part.
     var isPart: Bool
     var body: ResponseBody
 }
