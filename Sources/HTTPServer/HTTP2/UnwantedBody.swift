@@ -1,6 +1,6 @@
 /// The treatment of a request body that still arrives after the response (RFC 9113, section 8.1). The stream is not
 /// reset at once: nghttp2 does not check bytes on a reset stream, some clients read no response before they have sent all
-/// of a small body, and curl before 8.0 drops a response that it reads together with RST_STREAM. For a few seconds the
+/// of a small body, and curl before 8.1 drops a response that it reads together with RST_STREAM. For a few seconds the
 /// body is read, checked and dropped.
 ///
 /// | state      | `responseSent`, streams free, crowded | `consumed`                     | `time` before, after |
