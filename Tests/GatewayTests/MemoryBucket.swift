@@ -247,6 +247,8 @@ private final class MemoryUpload: Upload {
     func whenWritable(_ resume: @escaping () -> Void) { resume() }
 
     func finish() async throws(BucketError) -> ContentFacts {
+        // A copy, because the release build of Swift 6.3.1 rejects a span of the property in the loop.
+        let bytes = bytes
         let (md5, crc32c) = digests(bytes)
         var facts = ContentFacts(size: UInt64(bytes.count), md5: md5, crc32c: crc32c)
         for algorithm in algorithms {
