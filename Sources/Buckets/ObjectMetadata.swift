@@ -63,7 +63,7 @@ public struct AttributePatch: Sendable, Equatable {
     public var clearCustomMetadata = false
     /// nil removes the pair.
     public var customMetadata: [BytewiseString: String?] = [:]
-    /// Replaces ``SystemMetadata/downloadTokens``; nil keeps them, whatever changes in custom metadata.
+    /// Replaces ``SystemMetadata/downloadTokens``; nil keeps them, even if custom metadata changes.
     public var downloadTokens: [String]?
 
     public init() {}

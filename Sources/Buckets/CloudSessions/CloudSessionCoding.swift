@@ -109,7 +109,7 @@ extension CloudSessionState {
             if isOver { return false }
             sum = next
         }
-        // An ended session has no bytes of its own.
+        // An ended session owns no bytes.
         return end != nil || sum == offset && SessionDigests(saved: digests) != nil
     }
 }

@@ -10,7 +10,7 @@ protocol CloudSessionService: CloudSessionStore {
     func transfer(_ file: CloudSessionFile, _ state: CloudSessionState, _ plan: AppendPlan)
         async throws(SessionError) -> any CloudTransfer
 
-    /// Makes the object visible, at most once whatever happened before, and writes the result to the state.
+    /// Makes the object visible, at most once even after earlier attempts, and writes the result to the state.
     /// - Parameters:
     ///   - state: The claimed state, without an end, with exactly the bytes of `facts`.
     ///   - until: The new expiry of the session, in seconds since 1970.

@@ -220,7 +220,7 @@ public final class GCSBucket: BucketDriver {
             do throws(BucketError) {
                 return try await make(conditions, .unknown)
             } catch {
-                // A missing object is reported as not found, whatever the conditions.
+                // A missing object is reported as not found, even if a condition does not hold.
                 if error.code == .preconditionFailed { _ = try await stat(name) }
                 guard conditions.metageneration == nil,
                     [.unavailable, .timedOut, .overloaded].contains(error.code),

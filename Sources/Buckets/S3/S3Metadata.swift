@@ -28,7 +28,7 @@ struct S3Head: ~Copyable {
     private var packed: [UInt8]?
 
     private enum Encryption { case ofService, byKey }
-    /// The maximum size of an object: that of a signed 64-bit integer.
+    /// The maximum size of an object: the largest signed 64-bit integer.
     static let largestSize = UInt64(Int64.max)
     private static let largestNumber = UInt64(Int64.max / 2)
 

@@ -153,7 +153,7 @@ extension Authorizer {
         grant == nil ? bucket.policy.largestUpload(request(.unknown)) : nil
     }
 
-    /// Whether the policy allows the patch for its result, whatever the existing object is.
+    /// Whether the policy allows the patch by its result alone, for any existing object.
     func isAllowedByResult(_ existing: CurrentObject) -> Bool {
         if grant != nil { return false }
         var request = request(existing)
@@ -162,7 +162,7 @@ extension Authorizer {
         return bucket.policy.decide(request) == .allow
     }
 
-    /// Whether the policy allows a `get` of an object of the list, whatever the object is. It looks up no documents
+    /// Whether the policy allows a `get` of a listed object by its name alone. It looks up no documents
     /// and is no decision on the request itself, so nothing is logged.
     func isReadable(_ name: String) -> Bool {
         if grant != nil { return false }

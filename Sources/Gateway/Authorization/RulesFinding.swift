@@ -53,7 +53,7 @@ extension Ruleset {
     }
 
     /// Finds the statements that let anonymous callers upload any number of bytes.
-    /// - Parameter bucket: The name of a bucket without a limit of its own for an object's size.
+    /// - Parameter bucket: The name of a bucket without its own limit for the size of an object.
     public func unboundedUploads(bucket: String) -> [RulesFinding] {
         unboundedAnonymousUploads(bucket: bucket).map {
             finding(

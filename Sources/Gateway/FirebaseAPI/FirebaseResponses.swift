@@ -96,7 +96,7 @@ extension FirebaseAPI {
         return value
     }
 
-    /// The disposition of an object that has none of its own (RFC 6266, section 4.3; RFC 8187, section 3.2).
+    /// The default disposition of an object (RFC 6266, section 4.3; RFC 8187, section 3.2).
     static func disposition(of name: String) -> String {
         let segment = Array(lastSegment(of: name).utf8)
         return "inline; filename*=utf-8''\(PercentEncoding.encodeSegment(segment))"

@@ -3,7 +3,7 @@ import Wire
 
 /// The client's own statements about itself and its request, for the access log. None is verified.
 public struct RequestOrigin: Sendable {
-    /// The host that was asked for: `:authority`, or `Host`.
+    /// The requested host: `:authority`, or `Host`.
     public var host: String?
     /// `User-Agent`.
     public var userAgent: String?

@@ -65,7 +65,7 @@ public final class RequestRecord: @unchecked Sendable {
     /// Whether the status is a usual negative result: not found, or a precondition or range that fails.
     public var isUsual: Bool { !isRejected && [404, 412, 416].contains(status) }
 
-    /// The status class for logs and metrics, 1 to 5. An aborted response counts as 5xx whatever its status was. A
+    /// The status class for logs and metrics, 1 to 5. An aborted response counts as 5xx regardless of its status. A
     /// rejected request counts as 4xx, even if its status is 501 or 505.
     public var statusClass: Int {
         if isBroken { return 5 }

@@ -168,16 +168,16 @@ extension ObjectMetadata {
 
     /// The fields of a 304 response (RFC 9110, section 15.4.5).
     ///
-    /// An object without a cache control of its own may be stored by the caller, but is validated before each use: a
-    /// cache would otherwise choose how long it is fresh (RFC 9111, section 4.2.2), and the caller's permission may end.
+    /// An object without `cacheControl` may be stored by the caller, but is validated before each use: a cache would
+    /// otherwise choose how long it is fresh (RFC 9111, section 4.2.2), and the caller's permission may end.
     /// - Parameter isStorable: Whether the caller may store such an object.
     func appendValidators(to fields: inout HeaderFields, isStorable: Bool = true) {
         fields.append("etag", quotedETag)
         let own = attributes.cacheControl ?? ""
         let usual = isStorable ? "private, max-age=0" : "no-store"
         fields.append("cache-control", own.isEmpty || !own.isFieldValue ? usual : own)
-        // The bytes are the stored ones, whatever the client accepts: ranges and digests would not fit others. This is for
-        // caches that decode for their clients (RFC 9110, section 12.5.5).
+        // The stored bytes are sent even if the client does not accept their encoding, because ranges and digests refer
+        // to them. For caches that decode for their clients (RFC 9110, section 12.5.5).
         if let encoding = attributes.contentEncoding, !["", "identity"].contains(encoding) {
             fields.append("vary", "Accept-Encoding")
         }

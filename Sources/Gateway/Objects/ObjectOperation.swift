@@ -90,7 +90,7 @@ struct RangeRequest {
     var range: ByteRange?
     /// The strong entity tag of `If-Range`: any other object is sent as a whole. nil for no condition.
     var entityTag: String?
-    /// Whether an object without bytes is sent as a whole, whatever the range.
+    /// Whether the range is ignored for an empty object.
     var ignoresEmpty = false
 
     /// Selects the bytes to send.

@@ -23,7 +23,7 @@ enum OperationResult {
 struct ObjectContent {
     /// The selected bytes.
     var range: Range<UInt64>
-    /// Whether the client asked for a part.
+    /// Whether the client requested a range.
     var isPart: Bool
     var body: ResponseBody
 }

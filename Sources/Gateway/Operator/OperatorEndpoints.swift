@@ -41,7 +41,7 @@ public struct OperatorEndpoints: Sendable {
     public typealias Handler = @Sendable (Request) async throws(Problem) -> Response
 
     private struct Endpoint: Sendable {
-        /// `GET` stands for `HEAD` too.
+        /// `GET` includes `HEAD`.
         var method: String
         var path: String
         /// For operators; nil for an alias, which is not listed.

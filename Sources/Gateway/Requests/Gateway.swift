@@ -196,7 +196,7 @@ public final class Gateway: Sendable {
         dialect.cors(cors)?.decorate(&response.head.fields, for: context.fields)
         context.record.status = response.head.status
         if let lease = context.lease { response.body = lease.pacing(response.body) }
-        // It captures one reference, so that it needs no memory of its own.
+        // Captures a single reference, so that the closure needs no allocation.
         context.exchange.respond(response.head, response.body) { [context] in context.ended($0) }
     }
 

@@ -28,7 +28,7 @@ extension OperationHandler {
         }
     }
 
-    /// Checks an append without bytes that completes an upload. The store need not be asked for it.
+    /// Checks an append without bytes that completes an upload, without a request to the store.
     func complete(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) {
         do throws(Problem) {
             _ = try plan(request, upload)

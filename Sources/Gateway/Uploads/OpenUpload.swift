@@ -237,7 +237,7 @@ extension OperationHandler {
                 guard error.isDisturbance, attempt < attempts else { throw error }
             }
             let delay = UInt64.random(in: 0...(25_000_000 * UInt64(attempt)))
-            // A task of its own, because the end of an upload may outlive its client.
+            // In its own task, because the end of an upload may outlive its client.
             await Task { try? await Task.sleep(nanoseconds: delay) }.value
         }
         preconditionFailure("the last attempt returns or throws")
