@@ -71,6 +71,12 @@ public struct Capabilities: Sendable, Equatable {
     public var reopensLargeUploads = false
     /// Upload sessions: the driver is a ``SessionDriver``.
     public var uploadSessions = false
+    /// Copies within the store: the driver is a ``CopyingDriver``.
+    public var copies = false
+    /// The preconditions of a copy are checked atomically with it.
+    public var atomicCopies = false
+    /// A copy can remove its source in the same step.
+    public var atomicMoves = false
 
     /// - Parameter pinnedPatches: nil to use the value of `atomicPatches`.
     public init(
@@ -85,7 +91,7 @@ public struct Capabilities: Sendable, Equatable {
         self.durable = durable
     }
 
-    /// All capabilities except ``uploadSessions``: for a store without a remote service.
+    /// All capabilities of a plain ``BucketDriver``: for a store without a remote service.
     public static let all: Capabilities = {
         var all = Capabilities(
             atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: true, durable: true)

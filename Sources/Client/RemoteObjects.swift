@@ -16,6 +16,9 @@ struct RemoteObject: Sendable {
         RemoteObject(reference: reference, listed: nil, relative: relative)
     }
 
+    /// Whether the gateway can copy it to this target.
+    func isInBucket(of target: StorageReference) -> Bool { reference.storage.isSameBucket(as: target.storage) }
+
     /// Opens it for reading.
     func open() async throws -> StorageReader {
         if let listed { return try await StorageReader(listed) }

@@ -9,8 +9,8 @@ package struct Copy: TransferCommand {
         abstract: "Copy objects between buckets, gateways and local files.",
         usage: "sluice cp [<options>] <source> ... <target>",
         discussion: """
-            The bytes stream through this program. Type, cache settings and custom metadata are kept, and the copy is \
-            verified by its hashes. An argument is remote if it begins with sluice://, gs://, http:// or https://, and \
+            Within a bucket the gateway copies. Between buckets the bytes stream through this program, and the copy is \
+            verified by its hashes. Type, cache settings and custom metadata are kept. An argument is remote if it begins with sluice://, gs://, http:// or https://, and \
             local if it begins with '/', './' or '../'. Any other one is local if the other side is remote and such a \
             file exists, and remote otherwise.
 
@@ -46,8 +46,8 @@ package struct Move: TransferCommand {
         abstract: "Move or rename objects.",
         usage: "sluice mv [<options>] <source> ... <target>",
         discussion: """
-            Copies as 'sluice cp' does, and deletes each source after its copy is verified. A source that was replaced \
-            meanwhile is not deleted. Both sides are remote.
+            Within a bucket the gateway moves. Between buckets it copies as 'sluice cp' does, and deletes each source after \
+            its copy is verified. A source that was replaced meanwhile is not deleted. Both sides are remote.
 
             EXAMPLES:
               sluice mv photos/a.jpg photos/images/b.jpg

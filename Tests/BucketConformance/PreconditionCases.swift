@@ -105,7 +105,7 @@ extension BucketConformance {
         return preconditions
     }
 
-    private static func race(_ count: Int, _ body: @escaping @Sendable (Int) async throws -> Void)
+    static func race(_ count: Int, _ body: @escaping @Sendable (Int) async throws -> Void)
         async throws
     {
         try await withThrowingTaskGroup(of: Void.self) { group in

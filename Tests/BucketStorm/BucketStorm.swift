@@ -3,7 +3,7 @@ import Buckets
 import Glibc
 import System
 
-/// Writes, patches and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`; or uploads in sessions:
+/// Writes, patches, copies, moves and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`; or uploads in sessions:
 /// `BucketStorm DIRECTORY SEED sessions`.
 ///
 /// Each line on standard output says what is about to be tried or was acknowledged, so that whoever killed it knows what
@@ -41,7 +41,7 @@ struct BucketStorm {
         var random = Random(state: seed &* 1_000_003 &+ UInt64(lane))
         while true {
             let name = "lane\(lane)/\(random.next(below: namesPerLane))"
-            switch random.next(below: 10) {
+            switch random.next(below: 14) {
             case 0..<6:
                 let size = sizes[random.next(below: sizes.count)]
                 let content = random.next(below: 1_000_000)
@@ -61,6 +61,18 @@ struct BucketStorm {
                 say("try \(name) patch \(value)")
                 try await unlessMissing { _ = try await bucket.patch(name, patch, Preconditions()) }
                 say("ack \(name)")
+            case 9..<13:
+                let source = "lane\(lane)/\(random.next(below: namesPerLane))"
+                let isMove = random.next(below: 2) == 0
+                let type = "copy/\(random.next(below: 1_000_000))"
+                if source == name { continue }
+                try await unlessMissing {
+                    let plan = CopyPlan(
+                        try await bucket.stat(source), ObjectAttributes(contentType: type), removesSource: isMove)
+                    say("try \(name) \(isMove ? "move" : "copy") \(source) \(type)")
+                    _ = try await bucket.copy(to: name, plan)
+                    say("ack \(name)")
+                }
             default:
                 let size = sizes[random.next(below: sizes.count)]
                 let upload = try await bucket.filledUpload(name, pattern(size, seed: 1))

@@ -90,6 +90,9 @@ private struct CapabilitiesTable {
             ("every upload outlives a failed precondition", \.reopensLargeUploads),
             ("what is acknowledged outlives a loss of power", \.durable),
             ("an upload in several requests outlives the process", \.uploadSessions),
+            ("a copy sends no bytes through the gateway", \.copies),
+            ("a copy's preconditions are decided with it", \.atomicCopies),
+            ("a move is one change", \.atomicMoves),
         ]
         for (name, promise) in promises {
             row(name, runs.map { promise($0.capabilities) ? "yes" : "—" })

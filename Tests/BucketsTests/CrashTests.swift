@@ -15,6 +15,8 @@ private struct Ledger {
     /// nil: the object is acknowledged to be absent.
     var acknowledged: [String: Object?] = [:]
     var pending: [String: Object?] = [:]
+    /// The sources of pending moves, by their targets.
+    var moves: [String: String] = [:]
     var count = 0
 
     mutating func read(_ line: String) {
@@ -31,8 +33,20 @@ private struct Ledger {
             var object = now
             object?.contentType = words[3]
             pending[name] = .some(object)
+        case ("try", "copy"), ("try", "move"):
+            let source = words[3]
+            var object = acknowledged[source] ?? nil
+            object?.contentType = words[4]
+            pending[name] = .some(object)
+            if words[2] == "move" {
+                moves[name] = source
+                pending[source] = .some(nil)
+            }
         case ("ack", _):
-            if let object = pending.removeValue(forKey: name) { acknowledged[name] = .some(object) }
+            let names = [name] + (moves.removeValue(forKey: name).map { [$0] } ?? [])
+            for name in names {
+                if let object = pending.removeValue(forKey: name) { acknowledged[name] = .some(object) }
+            }
             count += 1
         default: break
         }
@@ -90,6 +104,11 @@ struct CrashTests {
         for (name, object) in ledger.acknowledged where ledger.pending[name] == nil {
             #expect(found[name] == object, "\(name) is not as it was acknowledged")
         }
+        for (name, source) in ledger.moves {
+            let isMoved = found[name] == ledger.pending[name]
+            #expect((found[source] == nil) == isMoved, "\(source) is half moved to \(name)")
+        }
+        ledger.moves = [:]
         for (name, object) in ledger.pending {
             let now = found[name]
             #expect(
@@ -107,7 +126,7 @@ struct CrashTests {
 func expectNoLeftovers(_ path: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
     let connection = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
     let statement = try SQLiteStatement(
-        connection, "SELECT blob FROM objects WHERE blob IS NOT NULL ORDER BY CAST(blob AS TEXT)")
+        connection, "SELECT DISTINCT blob FROM objects WHERE blob IS NOT NULL ORDER BY CAST(blob AS TEXT)")
     var named: [String] = []
     while try statement.step() { named.append(String(statement.int64(0))) }
     let found = files(of: path)
@@ -128,4 +147,13 @@ func expectNoLeftovers(_ path: String, sourceLocation: SourceLocation = #_source
         WHERE (objects, bytes) <> (SELECT count(*), ifnull(sum(size), 0) FROM objects)
         """)
     #expect(miscounted == 0, "objects are miscounted", sourceLocation: sourceLocation)
+    if try connection.integer("PRAGMA user_version") == SharedBlobs.version {
+        let counted =
+            "SELECT blob, count(*) - 1 FROM objects WHERE blob IS NOT NULL GROUP BY blob HAVING count(*) > 1"
+        let stored = "SELECT blob, copies FROM shared_blobs"
+        for (one, other) in [(counted, stored), (stored, counted)] {
+            let differences = try connection.integer("SELECT count(*) FROM (\(one) EXCEPT \(other))")
+            #expect(differences == 0, "owners of blobs are miscounted", sourceLocation: sourceLocation)
+        }
+    }
 }

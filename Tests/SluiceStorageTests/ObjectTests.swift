@@ -54,6 +54,60 @@ import Testing
         }
     }
 
+    @Test func copiesAndMoves() async throws {
+        let gateway = try await GatewayProcess()
+        let root = gateway.storage().reference()
+        let (source, copy, moved) = (root.child("a ü+%&?.png"), root.child("copies/b"), root.child("moved/c"))
+        let metadata = StorageMetadata()
+        metadata.cacheControl = "no-cache"
+        metadata.customMetadata = ["place": "Oslo"]
+        let stored = try await source.putDataAsync(Data("hello".utf8), metadata: metadata)
+        let copied = try await source.copy(to: copy)
+        #expect(copied.path == "copies/b" && copied.generation != stored.generation && copied.crc32c == stored.crc32c)
+        #expect(copied.contentType == "image/png" && copied.customMetadata == ["place": "Oslo"])
+        let change = StorageMetadata()
+        change.cacheControl = nil
+        change.contentType = "text/plain"
+        let changed = try await source.copy(to: copy, metadata: change)
+        #expect(changed.cacheControl == nil && changed.contentType == "text/plain")
+        #expect(changed.customMetadata == ["place": "Oslo"])
+        #expect(try await copy.move(to: moved).contentType == "text/plain")
+        #expect(try await moved.data(maxSize: 5) == Data("hello".utf8))
+        #expect(try await code { try await copy.getMetadata() } == .objectNotFound)
+        #expect(try await source.getMetadata() == stored)
+
+        let other = Storage(url: "http://127.0.0.1:\(gateway.port)", bucket: "other").reference(withPath: "x")
+        #expect(try await code { try await source.copy(to: other) } == .bucketMismatch)
+        #expect(try await code { try await source.copy(to: root) } == .pathError)
+        #expect(try await code { try await root.move(to: source) } == .pathError)
+        #expect(try await code { try await copy.copy(to: moved) } == .objectNotFound)
+        #expect(try await code { try await copy.move(to: moved) } == .objectNotFound)
+    }
+
+    @Test func deletionsOfMany() async throws {
+        let gateway = try await GatewayProcess()
+        let storage = gateway.storage()
+        let kept = storage.reference(withPath: "kept")
+        try await kept.putDataAsync(Data())
+        // More than one request has.
+        let many = (0..<1203).map { storage.reference(withPath: "many/\($0) ü\"") }
+        for reference in [many[0], many[999], many[1000], many[1202]] {
+            try await reference.putDataAsync(Data())
+        }
+        #expect(try await storage.delete(many).isEmpty)
+        #expect(try await storage.reference().listAll().items == [kept])
+        #expect(try await storage.reference().listAll().prefixes.isEmpty)
+        #expect(try await storage.delete([]).isEmpty)
+        let failures = try await storage.delete([
+            kept, storage.reference(withPath: String(repeating: "n", count: 1025)),
+        ])
+        #expect(failures.map(\.key.fullPath.count) == [1025] && failures.first?.value.problemCode == "invalid-name")
+        #expect(try await code { try await kept.getMetadata() } == .objectNotFound)
+        let other = Storage(url: "http://127.0.0.1:\(gateway.port)", bucket: "other").reference(withPath: "x")
+        #expect(try await code { try await storage.delete([kept, other]) } == .bucketMismatch)
+        #expect(try await code { try await storage.delete([storage.reference()]) } == .pathError)
+    }
+
     @Test func aDownloadURL() async throws {
         let gateway = try await GatewayProcess()
         let reference = gateway.storage().reference(withPath: "a b.txt")

@@ -36,6 +36,49 @@ import Testing
         return nil
     }
 
+    /// The response to a move is lost, and the repeated one finds no source.
+    @Test(arguments: ["mnG7TA==", "AAAAAA==", ""])
+    func aRepeatedMove(sum: String) async throws {
+        let moves = Mutex(0)
+        let (service, storage) = start { request in
+            guard request.method == "POST" else {
+                return request.path == "/b/photos/o/a"
+                    ? Self.metadata("a", size: 5, crc32c: "mnG7TA==") : Self.metadata("b", size: 5, crc32c: sum)
+            }
+            let count = moves.withLock { moves in
+                moves += 1
+                return moves
+            }
+            return count == 1 ? .cut : Self.problem(404, "object-not-found")
+        }
+        let (source, target) = (storage.reference(withPath: "a"), storage.reference(withPath: "b"))
+        let found = await code { try await source.move(to: target) }
+        // Anything else at the target was there before.
+        #expect(found == (sum == "mnG7TA==" ? nil : .objectNotFound))
+        #expect(service.log.map(\.method) == ["GET", "POST", "POST", "GET"])
+        #expect(service.log[1].target == "/b/photos/o/b?moveFrom=a&sourceGeneration=7")
+    }
+
+    /// Only deletions that may succeed later are repeated.
+    @Test func deletionsThatFail() async throws {
+        let (service, storage) = start { request in
+            let isFirst = request.text.contains("denied")
+            return .json(
+                isFirst
+                    ? #"{"results": [{"status": 204}, {"status": 403, "code": "denied", "detail": "No"}, "#
+                        + #"{"status": 503, "code": "x"}, {"status": 404, "code": "object-not-found"}]}"#
+                    : #"{"results": [{"status": 204}]}"#)
+        }
+        let references = ["a", "denied", "later", "absent"].map(storage.reference(withPath:))
+        let failures = try await storage.delete(references)
+        #expect(failures.mapValues(\.reason) == [references[1]: .unauthorized])
+        #expect(service.log.last?.text == #"{"objects":[{"name":"later"}]}"#)
+        #expect(service.log.count == 2)
+        // A response without the result of each one is malformed.
+        storage.maxOperationRetryTime = 0.1
+        #expect(await code { try await storage.delete([references[0], references[2]]) } == .retryLimitExceeded)
+    }
+
     /// A rule that permits only new objects denies the repetition of an upload whose response was lost.
     @Test(arguments: [403, 409, 412])
     func aRepeatedUploadThatIsDenied(status: Int) async throws {

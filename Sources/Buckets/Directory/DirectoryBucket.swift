@@ -11,10 +11,13 @@ import System
 ///     blobs/N/ID     contents of more than 4 KiB, and the bytes of upload sessions
 ///     staging/ID     uploads in progress of more than 32 KiB
 ///     lock           held while the bucket is open
-public final class DirectoryBucket: BucketDriver {
+public final class DirectoryBucket: CopyingDriver {
     public func capabilities() -> Capabilities {
         var all = Capabilities.all
         all.uploadSessions = true
+        all.copies = true
+        all.atomicCopies = true
+        all.atomicMoves = true
         return all
     }
 
@@ -126,6 +129,12 @@ public final class DirectoryBucket: BucketDriver {
 
     public func delete(_ name: String, _ preconditions: Preconditions) async throws(BucketError) {
         _ = try await change(name, .delete, preconditions)
+    }
+
+    public func copy(to name: String, _ plan: CopyPlan) async throws(BucketError) -> CommitResult {
+        let outcome = try await change(name, .copy(plan), plan.preconditions)
+        guard let metadata = outcome.metadata else { throw BucketError(.internal, "a copy without an object") }
+        return CommitResult(metadata: metadata, replaced: outcome.replaced)
     }
 
     public func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage {

@@ -1,8 +1,11 @@
+import Wire
+
 struct DirectoryChange: Sendable {
     enum Kind: Sendable {
         case put(UploadContent, ContentFacts, ObjectAttributes)
         case patch(AttributePatch)
         case delete
+        case copy(CopyPlan)
         /// A write without a change, to test whether an upload could be written.
         case probe
         /// Creates an upload session. The committer chooses the id of its file.
@@ -13,7 +16,7 @@ struct DirectoryChange: Sendable {
         /// Whether the change is rejected on a nearly full disk.
         var needsRoom: Bool {
             switch self {
-            case .put, .probe, .beginSession: true
+            case .put, .copy, .probe, .beginSession: true
             case .patch, .delete: false
             case .session(let change, _): change.needsRoom
             }
@@ -41,6 +44,9 @@ struct DirectoryChange: Sendable {
     let kind: Kind
     let preconditions: Preconditions
     let completion: @Sendable (Result<Outcome, BucketError>) -> Void
+
+    /// The objects that may change.
+    var names: [String] { if case .copy(let plan) = kind { [name, plan.source.name] } else { [name] } }
 }
 
 /// Applies the changes of one batch to the rows of the index.
@@ -82,8 +88,43 @@ struct DirectoryTransaction {
             name: name, generation: generation, metageneration: 1, size: facts.size, created: now / 1000,
             updated: now / 1000, md5: facts.md5, crc32c: facts.crc32c, etag: String(generation), attributes: attributes)
         try writer.put(IndexRow(metadata: metadata, blob: blob), content: content, replacing: old)
-        if let blob = old?.blob { released.append(blob) }
+        if let old { try giveUpBytes(of: old) }
         return metadata
+    }
+
+    /// Removes the bytes of a row, unless copies share them.
+    private mutating func giveUpBytes(of row: IndexRow) throws(SQLiteError) {
+        if let blob = row.blob {
+            if try !writer.dropOwner(of: blob) { try release(blob) }
+        } else if row.isInline {
+            try writer.removeContent(row.metadata.generation)
+        }
+    }
+
+    /// The copy shares the blob of its source. Bytes in the index are copied.
+    mutating func copy(_ change: DirectoryChange, _ plan: CopyPlan) throws(SQLiteError) -> Result {
+        guard let source = try writer.lookup(plan.source.name) else {
+            return .failure(BucketError(.objectNotFound))
+        }
+        let old = try writer.lookup(change.name)
+        guard source.metadata.isSame(as: plan.source),
+            change.preconditions.evaluate(old?.metadata, reading: false) == nil
+        else { return .failure(BucketError(.preconditionFailed)) }
+        // Before the old bytes are released, because they may be the same.
+        if let blob = source.blob { try writer.addOwner(of: blob) }
+        let content = source.isInline ? try writer.content(source.metadata.generation) : []
+        let facts = ContentFacts(
+            size: source.metadata.size, md5: source.metadata.md5, crc32c: source.metadata.crc32c ?? 0)
+        let metadata = try content.withUnsafeBufferPointer { bytes throws(SQLiteError) in
+            try replace(
+                old, change.name, facts, plan.attributes, blob: source.blob,
+                content: source.isInline ? UnsafeRawBufferPointer(bytes) : nil)
+        }
+        if plan.removesSource, !BytewiseString.areEqual(change.name, source.metadata.name) {
+            try writer.delete(source)
+            try giveUpBytes(of: source)
+        }
+        return .success(.init(metadata: metadata, replaced: old != nil))
     }
 
     mutating func patch(_ change: DirectoryChange, _ patch: AttributePatch) throws(SQLiteError)
@@ -108,7 +149,7 @@ struct DirectoryTransaction {
             return .failure(BucketError(.preconditionFailed))
         }
         try writer.delete(row)
-        if let blob = row.blob { released.append(blob) }
+        try giveUpBytes(of: row)
         return .success(.init(metadata: row.metadata, replaced: true))
     }
 }

@@ -108,7 +108,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         var results = transact(batch, placements, &transaction)
         unplace(batch, placements, &results, directory.files)
         directory.usage.withLock { $0 = writer.usage }
-        directory.index.publish(batch.map(\.name))
+        directory.index.publish(batch.flatMap(\.names))
         note(results)
         let released = transaction.released
         let isFirst = batch.contains { $0.kind.freesSpace }
@@ -360,6 +360,7 @@ final class DirectoryCommitter: @unchecked Sendable {
             return try transaction.put(change, facts, attributes, blob: nil, content: nil)
         case (.patch(let patch), _): return try transaction.patch(change, patch)
         case (.delete, _): return try transaction.delete(change)
+        case (.copy(let plan), _): return try transaction.copy(change, plan)
         case (.beginSession(let row), .blob(let blob)):
             return try transaction.begin(row, blob: blob)
         case (.beginSession, _):

@@ -143,7 +143,7 @@ final class IndexReader: @unchecked Sendable {
         begin = try SQLiteStatement(connection, "BEGIN")
         end = try SQLiteStatement(connection, "COMMIT")
         lookupStatement = try SQLiteStatement(connection, IndexSchema.lookup)
-        contentStatement = try SQLiteStatement(connection, "SELECT bytes FROM contents WHERE generation = ?1")
+        contentStatement = try SQLiteStatement(connection, IndexSchema.content)
         let rest = "FROM objects WHERE name >= ?1 ORDER BY name"
         seek = try SQLiteStatement(connection, "SELECT name \(rest)")
         seekListed = try SQLiteStatement(

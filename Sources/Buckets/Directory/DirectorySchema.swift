@@ -12,6 +12,7 @@ struct IndexRow: Sendable {
 enum IndexSchema {
     /// "SLuc" in the file's header (SQLite file format, section 1.3).
     static let applicationID: Int64 = 0x534c_7563
+    /// The version of a file without ``SharedBlobs``.
     static let version: Int64 = 1
 
     static let columns = """
@@ -20,6 +21,7 @@ enum IndexSchema {
         """
     static let listedColumns = "name, generation, size, updated, md5, crc32c, content_type"
     static let lookup = "SELECT \(columns) FROM objects WHERE name = ?1"
+    static let content = "SELECT bytes FROM contents WHERE generation = ?1"
 
     static let definition = """
         CREATE TABLE objects(
@@ -57,7 +59,9 @@ enum IndexSchema {
     }
 
     static func foreign(_ path: String) -> BucketError {
-        BucketError(.unavailable, "\(path) is the index of another program or a newer version: it is left unchanged")
+        BucketError(
+            .unavailable,
+            "\(path) is the index of another program or a newer version: it is left unchanged")
     }
 
     private static func isUsable(_ connection: SQLiteConnection) throws(SQLiteError) -> Bool {
@@ -65,7 +69,8 @@ enum IndexSchema {
         let tables = try connection.integer("SELECT count(*) FROM sqlite_master")
         let isNew = identifier == 0 && tables == 0
         let found = try connection.integer("PRAGMA user_version")
-        guard isNew || (identifier == applicationID && found == version) else { return false }
+        let isKnown = identifier == applicationID && (version...SharedBlobs.version).contains(found)
+        guard isNew || isKnown else { return false }
         try connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
         if isNew {
             try connection.execute(

@@ -10,6 +10,7 @@ final class IndexWriter {
     private let patchStatement: SQLiteStatement
     private let deleteStatement: SQLiteStatement
     private let putContent: SQLiteStatement
+    private let getContent: SQLiteStatement
     private let deleteContent: SQLiteStatement
     private let putGarbage: SQLiteStatement
     private let deleteGarbage: SQLiteStatement
@@ -17,6 +18,9 @@ final class IndexWriter {
     private let logPages = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
 
     private var sessionTable: SessionTable?
+    /// nil if no blob was ever shared. The second one is as of the last commit.
+    private var sharedBlobs: SharedBlobs?
+    private var savedSharedBlobs: SharedBlobs?
 
     /// The lowest blob id that no transaction has used.
     var nextBlob: Int64
@@ -55,6 +59,7 @@ final class IndexWriter {
                 """)
             deleteStatement = try make("DELETE FROM objects WHERE name = ?1")
             putContent = try make("INSERT INTO contents VALUES (?1, ?2)")
+            getContent = try make(IndexSchema.content)
             deleteContent = try make("DELETE FROM contents WHERE generation = ?1")
             putGarbage = try make("INSERT OR IGNORE INTO garbage VALUES (?1)")
             deleteGarbage = try make("DELETE FROM garbage WHERE blob = ?1")
@@ -66,6 +71,8 @@ final class IndexWriter {
                 objects: try connection.integer("SELECT objects FROM state"),
                 bytes: try connection.integer("SELECT bytes FROM state"))
             savedUsage = usage
+            sharedBlobs = try SharedBlobs(existingIn: connection)
+            savedSharedBlobs = sharedBlobs
             logPages.initialize(to: 0)
             // Replaces SQLite's automatic checkpoints, so that the committer chooses the time.
             sqlite3_wal_hook(
@@ -101,10 +108,12 @@ final class IndexWriter {
         try end.run()
         saved = (nextBlob, lastGeneration)
         savedUsage = usage
+        savedSharedBlobs = sharedBlobs
     }
 
     func rollback() {
         usage = savedUsage
+        sharedBlobs = savedSharedBlobs
         // Some failures have already caused a rollback.
         if sqlite3_get_autocommit(connection.handle) == 0 { try? connection.execute("ROLLBACK") }
     }
@@ -140,7 +149,7 @@ final class IndexWriter {
         return try lookupStatement.step() ? IndexSchema.row(lookupStatement, name) : nil
     }
 
-    /// Writes a new object and releases the bytes of `old`.
+    /// Writes a new object in the place of `old`, whose bytes remain.
     func put(_ row: IndexRow, content: UnsafeRawBufferPointer?, replacing old: IndexRow?)
         throws(SQLiteError)
     {
@@ -162,10 +171,7 @@ final class IndexWriter {
             try putContent.run()
         }
         usage.add(row)
-        if let old {
-            usage.subtract(old)
-            try giveUpBytes(of: old)
-        }
+        if let old { usage.subtract(old) }
     }
 
     func patch(_ row: IndexRow) throws(SQLiteError) {
@@ -176,20 +182,23 @@ final class IndexWriter {
         try patchStatement.run()
     }
 
+    /// Removes an object's row. Its bytes remain.
     func delete(_ row: IndexRow) throws(SQLiteError) {
         deleteStatement.bind(1, row.metadata.name)
         try deleteStatement.run()
         usage.subtract(row)
-        try giveUpBytes(of: row)
     }
 
-    private func giveUpBytes(of row: IndexRow) throws(SQLiteError) {
-        if let blob = row.blob {
-            try addGarbage(blob)
-        } else if row.isInline {
-            deleteContent.bind(1, row.metadata.generation)
-            try deleteContent.run()
-        }
+    /// The bytes of an object that are in the index.
+    func content(_ generation: Int64) throws(SQLiteError) -> [UInt8] {
+        getContent.bind(1, generation)
+        defer { getContent.reset() }
+        return try getContent.step() ? getContent.blob(0) ?? [] : []
+    }
+
+    func removeContent(_ generation: Int64) throws(SQLiteError) {
+        deleteContent.bind(1, generation)
+        try deleteContent.run()
     }
 
     /// The table of upload sessions. Statements are prepared at their first use.
@@ -198,6 +207,20 @@ final class IndexWriter {
         let made = try SessionTable(connection)
         sessionTable = made
         return made
+    }
+
+    // MARK: Blobs of copies
+
+    /// Counts another object that has this blob.
+    func addOwner(of blob: Int64) throws(SQLiteError) {
+        let shared = if let sharedBlobs { sharedBlobs } else { try SharedBlobs(newIn: connection) }
+        sharedBlobs = shared
+        try shared.addOwner(of: blob)
+    }
+
+    /// Counts one object less, and returns whether others have the blob.
+    func dropOwner(of blob: Int64) throws(SQLiteError) -> Bool {
+        if let sharedBlobs { try sharedBlobs.dropOwner(of: blob) } else { false }
     }
 
     // MARK: Garbage: blobs whose files are to be removed

@@ -8,7 +8,7 @@ import Wire
 ///
 /// The entity tag is the generation in decimal, which identifies the bytes; Google's own tag changes with each patch.
 /// Conditions on tags and dates, which the API lacks, are evaluated here, and the change is pinned to the generation.
-public final class GCSBucket: BucketDriver {
+public final class GCSBucket: CopyingDriver {
     /// The bucket and how it is accessed.
     public struct Settings: Sendable, Equatable {
         /// The name of the bucket in Cloud Storage.
@@ -52,6 +52,9 @@ public final class GCSBucket: BucketDriver {
     static let maximumPages = 64
     /// The maximum size of a list page: 8 MiB. A thousand of the longest names with all escapes need less.
     static let maximumPageBytes = 8 << 20
+
+    /// The limit for a silent copy, in nanoseconds: 5 minutes.
+    static let silenceLimit: UInt64 = 300_000_000_000
 
     let settings: Settings
     let requests: GCSRequests
@@ -98,6 +101,8 @@ public final class GCSBucket: BucketDriver {
             atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false, durable: true)
         promised.reopensSmallUploads = true
         promised.uploadSessions = true
+        promised.copies = true
+        promised.atomicCopies = true
         return promised
     }()
 

@@ -15,7 +15,7 @@ import Wire
 ///   sent; otherwise unknown. crc32c: our metadata, or the service's checksum.
 /// - Preconditions: the service compares entity tags, which are equal for uploads of the same bytes. Preconditions
 ///   evaluated by the service don't distinguish such uploads.
-public final class S3Bucket: BucketDriver {
+public final class S3Bucket: CopyingDriver {
     /// Whether the service evaluates `If-Match` and `If-None-Match` of writes, copies and deletions.
     public enum ConditionalWrites: Sendable, Equatable {
         /// Determine it with temporary objects.

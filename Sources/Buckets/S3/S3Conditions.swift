@@ -9,6 +9,8 @@ extension S3Bucket {
         var capabilities = S3Bucket.mostCapabilities(decidesConditions: decides)
         capabilities.pinnedPatches = changes.copies
         capabilities.atomicDeletions = changes.deletions
+        capabilities.copies = changes.sources
+        capabilities.atomicCopies = changes.sources && changes.copies
         return capabilities
     }
 
@@ -22,16 +24,20 @@ extension S3Bucket {
             atomicDeletions: decides, lateConditions: false, durable: true)
         // Session states are written conditionally.
         capabilities.uploadSessions = decides
+        capabilities.copies = decides
+        capabilities.atomicCopies = decides
         return capabilities
     }
 
     /// The changes for which the service compares `If-Match` with the object's entity tag.
     struct ConditionalChanges: Equatable {
         var copies: Bool
+        /// Whether a copy compares `x-amz-copy-source-if-match` with the source's entity tag.
+        var sources: Bool
         var deletions: Bool
 
-        static let none = ConditionalChanges(copies: false, deletions: false)
-        static let all = ConditionalChanges(copies: true, deletions: true)
+        static let none = ConditionalChanges(copies: false, sources: false, deletions: false)
+        static let all = ConditionalChanges(copies: true, sources: true, deletions: true)
     }
 
     /// Whether the service evaluates the conditions of copies and deletions (AWS: since 2025). Tested with a temporary
@@ -52,9 +58,10 @@ extension S3Bucket {
             if md5.finish() != tagged { tagsAreMD5.store(false, ordering: .relaxed) }
         }
         let other = "00000000000000000000000000000000"
-        func copy(_ match: String) async throws(BucketError) -> CollectedResponse {
+        func copy(_ match: String, source: String? = nil) async throws(BucketError) -> CollectedResponse {
             let request = ClientRequest("PUT", target(name), isRepeatable: true)
             request.fields.append("x-amz-copy-source", copySource(name))
+            if let source { request.fields.append("x-amz-copy-source-if-match", "\"\(source)\"") }
             request.fields.append("x-amz-metadata-directive", "REPLACE")
             WriteCondition(match: match).append(to: &request.fields)
             return try await call(request)
@@ -69,6 +76,7 @@ extension S3Bucket {
             let copied = try await copy(etag)
             found.copies = copied.status == 200 && S3Bucket.copiedTag(copied) != nil
         }
+        found.sources = try await copy(etag, source: other).status == 412
         found.deletions = try await delete(other).status == 412
         if found.deletions {
             found.deletions = [200, 204].contains(try await delete(etag).status)

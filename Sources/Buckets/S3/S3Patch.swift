@@ -26,15 +26,9 @@ extension S3Bucket {
             generation: new.generation, metageneration: new.metageneration, updated: new.updated,
             md5: new.md5, crc32c: new.crc32c, to: &fields)
         S3Bucket.keep(stored, in: &fields)
-        var source = HeaderFields()
-        source.append("x-amz-copy-source", copySource(name))
-        source.append("x-amz-copy-source-if-match", "\"\(existing.etag)\"")
         let failure: BucketError
         do throws(BucketError) {
-            let response =
-                isInParts
-                ? try await copyInParts(existing, fields, source, condition)
-                : try await copy(existing, fields, source, condition)
+            let response = try await copy(existing, to: name, fields, condition, confirmation(unchanged: existing))
             if response.status == 200, let etag = S3Bucket.copiedTag(response) {
                 return new.with(md5: new.md5, etag: etag)
             }
@@ -54,38 +48,86 @@ extension S3Bucket {
         throw failure
     }
 
+    /// Copies an object's bytes, if its entity tag is still the same, with new properties: by one request, or in parts
+    /// if it is larger than ``Settings/singleLimit``.
+    /// - Parameter confirm: Whether the last request may be repeated although it may have succeeded.
     private func copy(
-        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields, _ condition: WriteCondition
+        _ object: ObjectMetadata, to name: String, _ fields: HeaderFields, _ condition: WriteCondition,
+        _ confirm: @escaping (CollectedResponse?) async -> Bool
     ) async throws(BucketError) -> CollectedResponse {
-        let request = ClientRequest("PUT", target(object.name), fields: fields)
-        request.confirmsRepetition = confirmation(unchanged: object)
-        request.waitLimit = S3Bucket.silenceLimit
-        request.fields.append("x-amz-metadata-directive", "REPLACE")
-        for name: StaticString in ["x-amz-copy-source", "x-amz-copy-source-if-match"] {
-            if let value = source[name] { request.fields.append(name, value) }
+        let source = copySource(object.name)
+        let match = "\"\(object.etag)\""
+        if object.size <= settings.singleLimit {
+            let request = ClientRequest("PUT", target(name), fields: fields)
+            request.confirmsRepetition = confirm
+            request.waitLimit = S3Bucket.silenceLimit
+            request.fields.append("x-amz-metadata-directive", "REPLACE")
+            request.fields.append("x-amz-copy-source", source)
+            request.fields.append("x-amz-copy-source-if-match", match)
+            condition.append(to: &request.fields)
+            return try await call(request)
         }
-        condition.append(to: &request.fields)
-        return try await call(request)
-    }
-
-    private func copyInParts(
-        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields, _ condition: WriteCondition
-    ) async throws(BucketError) -> CollectedResponse {
-        let parts = S3Multipart(self, object.name, size: object.size)
+        var sourceFields = HeaderFields()
+        sourceFields.append("x-amz-copy-source", source)
+        sourceFields.append("x-amz-copy-source-if-match", match)
+        let parts = S3Multipart(self, name, size: object.size)
         do throws(BucketError) {
             var start: UInt64 = 0
             while start < object.size {
                 let end = min(start + max(parts.nextLength, settings.singleLimit), object.size)
-                try await parts.copy(source, start..<end, fields)
+                try await parts.copy(sourceFields, start..<end, fields)
                 start = end
             }
-            let response = try await parts.complete(condition, confirmation(unchanged: object))
+            let response = try await parts.complete(condition, confirm)
             parts.abort()
             return response
         } catch {
             parts.abort()
             throw error
         }
+    }
+
+    // MARK: Copies
+
+    public func copy(to name: String, _ plan: CopyPlan) async throws(BucketError) -> CommitResult {
+        let source = plan.source
+        let condition = try await writeCondition(name, plan.preconditions)
+        let replaced: Bool =
+            switch (condition.replaces, plan.existing) {
+            case (let known?, _): known
+            case (nil, .absent): false
+            case (nil, .object): true
+            case (nil, .unknown): (try? await find(name)) ?? nil != nil
+            }
+        let generation = newGeneration()
+        var fields = HeaderFields(reserving: 512)
+        S3Fields.append(plan.attributes, to: &fields)
+        S3Fields.append(
+            generation: generation, metageneration: 1, updated: generation / 1000, md5: source.md5,
+            crc32c: source.crc32c, to: &fields)
+        let failure: BucketError
+        do throws(BucketError) {
+            let response = try await copy(
+                source, to: name, fields, condition, confirmation(name, generation, condition))
+            if response.status == 200, let etag = S3Bucket.copiedTag(response) {
+                let object = ObjectMetadata(
+                    name: name, generation: generation, metageneration: 1, size: source.size,
+                    created: generation / 1000, updated: generation / 1000, md5: source.md5, crc32c: source.crc32c,
+                    etag: etag, attributes: plan.attributes)
+                return CommitResult(metadata: object, replaced: replaced)
+            }
+            let refused = S3ErrorResponse(response)
+            if refused.code == "NoSuchKey" { throw BucketError(.objectNotFound) }
+            failure = refused.error("copy")
+        } catch {
+            if error.code == .objectNotFound { throw error }
+            failure = error
+        }
+        // The response is missing, or a repeated request's.
+        if let found = try? await find(name), found.generation == generation {
+            return CommitResult(metadata: found, replaced: replaced)
+        }
+        throw failure
     }
 
     /// Whether a change may be repeated: the service rejected it, or the object is unchanged.

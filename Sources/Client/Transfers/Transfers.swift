@@ -99,6 +99,11 @@ struct Transfers: Sendable {
             guard !object.hasEmptySegments else {
                 throw ClientError(.failure, "\(object.text): a name with an empty segment can't be copied.")
             }
+            if object.isInBucket(of: target),
+                let size = try await ObjectCopy.inBucket(object, to: target, isMove, stream)
+            {
+                return size
+            }
             // The complete metadata: a list has only a part of it.
             let reader = try await StorageReader(object.reference)
             progress.setSize(reader.metadata.size)
@@ -110,25 +115,87 @@ struct Transfers: Sendable {
         }
     }
 
-    func deleteJob(_ reference: StorageReference, generation: Int64?) -> Job {
+    func deleteJob(_ reference: StorageReference) -> Job {
         Job(action: "delete", source: RemoteObject.text(reference)) { _ in
-            if let generation {
-                do throws(StorageError) {
-                    try await reference.delete(ifGeneration: generation)
-                } catch {
-                    // Someone else, or a repeated request, has deleted the object since it was listed.
-                    guard error.hasProblem("object-not-found") else { throw error }
-                }
-            } else {
-                try await reference.delete()
-            }
+            try await reference.delete()
             return 0
+        }
+    }
+
+    /// Deletes listed objects of one bucket with one request. An object that was replaced since it was listed is kept, and one
+    /// that does not exist any more counts as deleted.
+    /// - Parameter onDeleted: Called for each object that is deleted.
+    func deleteJob(_ objects: [StorageListedObject], onDeleted: @escaping @Sendable () -> Void = {}) -> Job {
+        let texts = objects.map { RemoteObject.text($0.reference) }
+        let more = objects.count > 1 ? " and \(objects.count - 1) more" : ""
+        return Job(action: "delete", source: texts[0] + more) { [report] _ in
+            let failures = try await ObjectDeletion.run(objects)
+            for (object, text) in zip(objects, texts) {
+                if let error = failures[object.reference] {
+                    report.failed(ClientError(error, about: text), "delete", text)
+                } else {
+                    report.done("delete", text, size: 0)
+                    onDeleted()
+                }
+            }
+            return nil
         }
     }
 }
 
+/// Deletes objects of one bucket.
+enum ObjectDeletion {
+    /// The number of objects that a request deletes.
+    static let batch = 1000
+
+    /// - Returns: The objects that were not deleted.
+    static func run(_ objects: [StorageListedObject]) async throws(StorageError) -> [StorageReference: StorageError] {
+        guard let storage = objects.first?.reference.storage else { return [:] }
+        do throws(StorageError) {
+            return try await storage.deleteVersions(objects.map { ($0.reference, $0.generation) })
+        } catch {
+            guard error.isUnknownRequest else { throw error }
+        }
+        // An older gateway.
+        var failures: [StorageReference: StorageError] = [:]
+        for object in objects {
+            do throws(StorageError) {
+                if let generation = object.generation {
+                    try await object.reference.delete(ifGeneration: generation)
+                } else {
+                    try await object.reference.delete()
+                }
+            } catch {
+                if !error.hasProblem("object-not-found") { failures[object.reference] = error }
+            }
+        }
+        return failures
+    }
+}
+
+extension StorageError {
+    /// Whether the gateway does not know this kind of request, because it is older than this program.
+    fileprivate var isUnknownRequest: Bool { status == 405 }
+}
+
 /// Copies one object from bucket to bucket.
 enum ObjectCopy {
+    /// Has the gateway copy or move an object within its bucket.
+    /// - Returns: The size; nil if the gateway is too old.
+    static func inBucket(
+        _ object: RemoteObject, to target: StorageReference, _ isMove: Bool, _ stream: StreamTransfer
+    ) async throws(StorageError) -> Int64? {
+        await stream.removeEarlier(target)
+        do throws(StorageError) {
+            let copy =
+                isMove ? try await object.reference.move(to: target) : try await object.reference.copy(to: target)
+            return copy.size
+        } catch {
+            guard error.isUnknownRequest else { throw error }
+            return nil
+        }
+    }
+
     /// Deletes the version that was copied.
     static func deleteSource(_ object: RemoteObject, _ generation: Int64) async throws {
         do throws(StorageError) {

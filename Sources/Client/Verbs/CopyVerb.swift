@@ -93,7 +93,9 @@ extension Transfers {
                 }
             }
         }
-        if isMove, await !canDelete(found.map(\.object.reference)) { return }
+        // The gateway itself knows whether it can move.
+        let others = found.filter { !$0.object.isInBucket(of: $0.target) }
+        if isMove, await !canDelete(others.map(\.object.reference)) { return }
         let overlaps = sources.contains { $0.scope.overlaps(folder) }
         let identities = Set(overlaps ? found.map { BytewiseString($0.object.reference.identity) } : [])
         for (object, path) in found {
@@ -144,11 +146,17 @@ extension Remove: Verb {
                             "'\(source.text)' is the whole bucket: write sluice://\(source.reference.bucket) to delete everything in it."
                         )
                     }
+                    var batch: [StorageListedObject] = []
                     try await source.objects(isRecursive: recursive.recursive) { object in
-                        try await submit(
-                            transfers.deleteJob(
-                                object.reference, generation: object.listed?.generation))
+                        guard let listed = object.listed else {
+                            return try await submit(transfers.deleteJob(object.reference))
+                        }
+                        batch.append(listed)
+                        guard batch.count == ObjectDeletion.batch else { return }
+                        try await submit(transfers.deleteJob(batch))
+                        batch = []
                     }
+                    if !batch.isEmpty { try await submit(transfers.deleteJob(batch)) }
                 }
             }
         }

@@ -183,32 +183,38 @@ struct Synchronization: Sendable {
             throw SideFailure(side: source, cause: cause)
         }
         try await jobs.run { submit in
+            var batch: [StorageListedObject] = []
             for entry in surplus {
                 switch entry.place {
+                case .object(let object) where isDry:
+                    try await submit(counted(transfers.deleteJob(object.reference)))
                 case .object(let object):
-                    try await submit(
-                        counted(
-                            transfers.deleteJob(object.reference, generation: object.generation)))
+                    batch.append(object)
+                    guard batch.count == ObjectDeletion.batch else { continue }
+                    try await submit(deleteJob(batch))
+                    batch = []
                 case .file(let file):
-                    try await submit(
-                        counted(
-                            Job(action: "delete", source: file.path) { _ in
-                                guard LocalFiles.isUnchanged(file) else {
-                                    throw ClientError(
-                                        .conflict,
-                                        "\(file.path): it has changed meanwhile, and was not removed."
-                                    )
-                                }
-                                guard unlink(file.path) == 0 || errno == ENOENT else {
-                                    throw ClientError(file.path, errno)
-                                }
-                                return 0
-                            }))
+                    try await submit(counted(deleteJob(file)))
                 }
             }
+            if !batch.isEmpty { try await submit(deleteJob(batch)) }
         }
         guard case .local(let directory) = target, !isDry else { return }
         for entry in surplus { removeEmptyFolders(directory, entry.relative) }
+    }
+
+    private func deleteJob(_ objects: [StorageListedObject]) -> Job {
+        transfers.deleteJob(objects) { [totals] in totals.counts.withLock { $0.deleted += 1 } }
+    }
+
+    private func deleteJob(_ file: LocalFile) -> Job {
+        Job(action: "delete", source: file.path) { _ in
+            guard LocalFiles.isUnchanged(file) else {
+                throw ClientError(.conflict, "\(file.path): it has changed meanwhile, and was not removed.")
+            }
+            guard unlink(file.path) == 0 || errno == ENOENT else { throw ClientError(file.path, errno) }
+            return 0
+        }
     }
 
     /// Removes the directories that a removed file has left empty.

@@ -38,12 +38,21 @@ final class NativeAPI: Dialect {
             return try session(token, in: bucket, context)
         }
         guard case .named(let path) = route.path else {
+            if route.asksForDeletions {
+                guard method == .post else { throw notAllowed(route) }
+                return .deleteMany(.native)
+            }
             guard method == .get || method == .head else { throw notAllowed(route) }
             return .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))
         }
         // A request for a link with the wrong method must not act on the object, for example delete it.
         if route.asksForLink, method != .post, !route.isFolder, !route.claimsGrant {
             throw notAllowed(route)
+        }
+        // The same for a copy or a move.
+        if route.asksForCopy, !route.isFolder, !route.claimsGrant {
+            guard method == .post else { throw notAllowed(route) }
+            return .copy(try bucket.objectName(path), try CopyRequest(route.query, in: bucket, context))
         }
         let isMetadata = route.asksForMetadata
         switch method {
@@ -166,8 +175,9 @@ extension Route {
     /// - Parameter canSign: Whether `POST …?sign` is available.
     func methods(canSign: Bool) -> String {
         if case .session = path { return NativeAPI.sessionMethods }
+        if asksForDeletions { return "POST, OPTIONS" }
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
-        if asksForLink { return "POST, OPTIONS" }
+        if asksForLink || asksForCopy { return "POST, OPTIONS" }
         return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
     }
 

@@ -56,6 +56,8 @@ extension NativeAPI {
         case .session(let report): return render(report, in: bucket)
         case .patched(let object): return changed(object, 200, bucket)
         case .deleted: return Response(status: 204)
+        case .deletions(let results):
+            return Response(status: 200, json: NativeAPI.json(results))
         case .page: preconditionFailure("a page is rendered in slices")
         case .link(let link, let keys):
             var json = JSONWriter(reserving: 512)
@@ -66,6 +68,27 @@ extension NativeAPI {
             json.endObject()
             return Response(status: 200, json: json.bytes)
         }
+    }
+
+    /// The result of each deletion: its name, its status, and the problem of one that failed.
+    private static func json(_ results: [(name: String, problem: Problem?)]) -> [UInt8] {
+        var json = JSONWriter(reserving: 64 * results.count)
+        json.beginObject()
+        json.key("results")
+        json.beginArray()
+        for (name, problem) in results {
+            json.beginObject()
+            json.member("name", name)
+            json.member("status", Int64(problem?.code.status ?? 204))
+            if let problem {
+                json.member("code", problem.code.rawValue)
+                json.member("detail", problem.detail)
+            }
+            json.endObject()
+        }
+        json.endArray()
+        json.endObject()
+        return json.bytes
     }
 
     private func render(_ object: ObjectMetadata, _ content: ObjectContent) -> Response {

@@ -118,6 +118,23 @@ extension Bucket {
         return object
     }
 
+    /// Copies an object within the store.
+    /// - Throws: ``Problem``: `precondition-failed` if the source or the target differs from the plan.
+    func copy(to name: ObjectName, _ plan: CopyPlan) async throws(Problem) -> CommitResult {
+        guard let driver = driver as? any CopyingDriver else {
+            throw Problem(BucketError(.internal, "the store does not copy"))
+        }
+        let result: CommitResult
+        do throws(BucketError) {
+            result = try await driver.copy(to: name.value, plan)
+        } catch {
+            throw Problem(error)
+        }
+        changed(.stored(result.metadata))
+        if plan.removesSource { changed(.deleted(name: plan.source.name)) }
+        return result
+    }
+
     /// Deletes the object.
     func delete(_ name: ObjectName, _ conditions: Preconditions) async throws(Problem) {
         do throws(BucketError) {

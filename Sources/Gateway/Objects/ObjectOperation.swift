@@ -18,6 +18,10 @@ enum ObjectOperation {
     indirect case session(SessionRequest)
     indirect case patch(ObjectName, PatchRequest)
     case delete(ObjectName, Conditions)
+    /// Copies or moves an object to this name.
+    case copy(ObjectName, CopyRequest)
+    /// Deletes many objects, each with its own result.
+    case deleteMany(DeletionRequest)
     /// Returns the object's metadata, with a download token that is made if there is none.
     case statWithToken(ObjectName, Conditions)
     /// Changes the tokens of the object's download URLs.
@@ -31,9 +35,10 @@ enum ObjectOperation {
         switch self {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
             .delete(let name, _), .sign(let name, _), .createSession(let name, _, _),
-            .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _):
+            .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _),
+            .copy(let name, _):
             name
-        case .list, .session: nil
+        case .list, .session, .deleteMany: nil
         }
     }
 
@@ -43,13 +48,15 @@ enum ObjectOperation {
         case .download(let name, _), .stat(let name, _), .sign(let name, _),
             .statWithToken(let name, _):
             RequestedAccess(.get, bucket: bucket.name, name: name.value)
-        case .upload(let name, _), .createSession(let name, _, _), .describedUpload(let name, _):
+        case .upload(let name, _), .createSession(let name, _, _), .describedUpload(let name, _), .copy(let name, _):
             RequestedAccess(.create, bucket: bucket.name, name: name.value)
         // Its own name is decided on when it is known.
         case .session: RequestedAccess(.create, bucket: bucket.name, name: "")
         case .patch(let name, _), .changeTokens(let name, _):
             RequestedAccess(.update, bucket: bucket.name, name: name.value)
         case .delete(let name, _): RequestedAccess(.delete, bucket: bucket.name, name: name.value)
+        // Each name is decided on by itself.
+        case .deleteMany: RequestedAccess(.delete, bucket: bucket.name, name: "")
         case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         }
     }

@@ -26,6 +26,8 @@ struct OperationHandler {
         case .session(let request): try await session(request)
         case .patch(let name, let request): try await patch(name, request)
         case .delete(let name, let conditions): try await delete(name, conditions)
+        case .copy(let name, let request): try await copy(name, request)
+        case .deleteMany(let request): try await deleteMany(request)
         case .statWithToken(let name, let conditions): try await statWithToken(name, conditions)
         case .changeTokens(let name, let change): try await changeTokens(name, change)
         case .list(let request): try await list(request)

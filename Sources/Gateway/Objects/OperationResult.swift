@@ -14,6 +14,8 @@ enum OperationResult {
     indirect case session(UploadReport)
     case patched(ObjectMetadata)
     case deleted
+    /// The result of each deletion, in the request's order: nil if it succeeded.
+    indirect case deletions([(name: String, problem: Problem?)])
     indirect case page(ListPage, ListRequest)
     /// The link to sign, and its keys.
     indirect case link(SignedLink, LinkKeys)

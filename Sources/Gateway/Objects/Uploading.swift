@@ -96,7 +96,7 @@ extension OperationHandler {
 
     /// Counts the bytes on their way to the store.
     /// - Parameter isBounded: Whether the body's length is declared. The rules have decided on it then.
-    private func staging(_ upload: any Upload, isBounded: Bool) -> StagingSink {
+    func staging(_ upload: any Upload, isBounded: Bool) -> StagingSink {
         let principal = context.caller.principal
         let name = principal?.uid ?? CallerLimits.network(of: context.exchange.peer)
         let caller = "\(context.record.group)\0\(principal?.source ?? "")\0\(name)"
@@ -146,7 +146,7 @@ extension OperationHandler {
     }
 
     /// Why a body was not received completely.
-    private func rejection(of error: BodyError) async throws(Problem) -> Problem {
+    func rejection(of error: BodyError) async throws(Problem) -> Problem {
         switch error {
         case .sink(let beyond as StagingSink.BeyondRules):
             // No rule allows this size. The policy provides the reason.

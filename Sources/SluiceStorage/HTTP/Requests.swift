@@ -107,16 +107,20 @@ struct Requests: Sendable {
     static let malformed = StorageError(.internalError, "The gateway's response is malformed.")
 
     /// 408, 429 and 5xx except 501.
-    private static func isTemporary(_ status: Int) -> Bool {
+    static func isTemporary(_ status: Int) -> Bool {
         status == 408 || status == 429 || (500...599).contains(status) && status != 501
     }
 
     /// The error of a response with a problem.
     static func error(_ response: HTTPResponse) -> StorageError {
-        let problem = try? JSONReader.parse(response.body)
+        error(response.status, try? JSONReader.parse(response.body), response["x-request-id"])
+    }
+
+    /// The error of a problem.
+    static func error(_ status: Int, _ problem: JSONValue?, _ requestID: String?) -> StorageError {
         let problemCode = problem?["code"]?.text
         let code: StorageErrorCode =
-            switch response.status {
+            switch status {
             case 401: .unauthenticated
             case 402: .quotaExceeded
             case 403: .unauthorized
@@ -124,12 +128,12 @@ struct Requests: Sendable {
             case 400 where problemCode == "checksum-mismatch": .nonMatchingChecksum
             default: .unknown
             }
-        let title = problem?["title"]?.text ?? "The status of the response is \(response.status)"
+        let title = problem?["title"]?.text ?? "The status of the response is \(status)"
         let detail = problem?["detail"]?.text ?? ""
         // A detail that only repeats the title is left out.
         let isRepeated = detail.isEmpty || BytewiseString.areEqual(detail, title + ".")
         return StorageError(
-            code, isRepeated ? "\(title)." : "\(title). \(detail)", status: response.status,
-            problemCode: problemCode, requestID: response["x-request-id"])
+            code, isRepeated ? "\(title)." : "\(title). \(detail)", status: status,
+            problemCode: problemCode, requestID: requestID)
     }
 }

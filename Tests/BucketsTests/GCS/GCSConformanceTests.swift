@@ -29,6 +29,7 @@ enum GCSServer: String, CaseIterable, Sendable, CustomTestStringConvertible {
         "preconditions apply to patches and deletions": "patches and deletions have no conditions",
         "an upload that stays open after a failed precondition can be committed":
             "a session's condition is not asked at its end",
+        "exactly one of many concurrent create-only copies succeeds": "a copy's condition is checked before it",
     ]
 
     private static let ofGCPStorageEmulator = [
@@ -46,6 +47,10 @@ enum GCSServer: String, CaseIterable, Sendable, CustomTestStringConvertible {
         "a failed precondition changes nothing": "there are no conditions",
         "preconditions apply to patches and deletions": "there are no conditions",
         "exactly one of many concurrent create-only uploads succeeds": "there are no conditions",
+        "a copy has the bytes of its source, and the given properties":
+            "an object with metadata begins with metageneration 2",
+        "only the source that was looked up is copied": "there are no conditions",
+        "exactly one of many concurrent create-only copies succeeds": "there are no conditions",
         "no update of a concurrent read-modify-write is lost": "there are no conditions",
         "a patch of custom metadata keeps system metadata":
             "a patch replaces all custom metadata",
@@ -125,7 +130,8 @@ struct GCSConformanceTests {
             throw error
         }
         #expect(
-            server.known[check.name] == nil, "it can: \(check.name)")
+            server.known[check.name] == nil || S3ConformanceTests.unsteady.contains(check.name),
+            "it can: \(check.name)")
     }
 
     @Test(arguments: GCSServer.allCases)

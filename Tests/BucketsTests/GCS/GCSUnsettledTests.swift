@@ -148,6 +148,54 @@ struct GCSUnsettledTests {
         }
     }
 
+    private static func copyPlan(_ bytes: [UInt8]) -> CopyPlan {
+        var crc = CRC32C()
+        crc.update(bytes.span.bytes)
+        let source = ObjectMetadata(
+            name: "s", generation: 3, metageneration: 1, size: UInt64(bytes.count), created: 0, updated: 0, md5: nil,
+            crc32c: crc.value, etag: "3", attributes: ObjectAttributes())
+        return CopyPlan(source, ObjectAttributes(contentType: "a/b", customMetadata: ["k": "v"]))
+    }
+
+    @Test(arguments: Fault.allCases, [0, 4])
+    func aCopyThatIsMadeIsReportedAsMade(fault: Fault, before: Int) async throws {
+        let bytes = pattern(300, seed: 9)
+        let made = Stored(generation: 5, bytes: bytes, custom: fault == .other ? #"{"k": "w"}"# : #"{"k": "v"}"#)
+        let service = service(fault, Stored(generation: before, bytes: [1]), made)
+        try await onLoop {
+            let bucket = bucket(service)
+            let outcome = await Result { try await bucket.copy(to: "n", Self.copyPlan(bytes)) }
+            if fault == .other {
+                #expect(throws: BucketError.self) { try outcome.get() }
+            } else {
+                let result = try outcome.get()
+                #expect(result.metadata.generation == 5 && result.replaced == (before == 4))
+            }
+            await bucket.close()
+        }
+    }
+
+    @Test(arguments: [
+        #"{"done": false}"#, #"{"done": false, "rewriteToken": "t"}"#, "{", "[]", #"{"done": true}"#,
+        #"{"done": true, "resource": {"name": "n"}}"#,
+    ])
+    func aCopyThatDoesNotEndIsAnError(body: String) async throws {
+        let count = Lock(0)
+        let service = FakeService { request in
+            if request.method == "GET" { return FakeService.Response(status: 404) }
+            count.withLock { $0 += 1 }
+            return .json(body)
+        }
+        try await onLoop {
+            let bucket = bucket(service)
+            await #expect(throws: BucketError.self) {
+                try await bucket.copy(to: "n", Self.copyPlan([1, 2, 3]))
+            }
+            await bucket.close()
+        }
+        #expect(count.withLock { $0 } <= 16)
+    }
+
     @Test(arguments: [
         "[]", "null", "1", #""text""#, #"{"items": {}}"#, #"{"items": "n"}"#, #"{"items": [1]}"#,
         #"{"items": [{"id": "n"}]}"#, #"{"prefixes": [{}]}"#, #"{"nextPageToken": 7}"#, "{", "",

@@ -46,6 +46,34 @@ struct S3CopyTests {
         }
     }
 
+    /// An object that is too large for one copy is copied in parts, to another name.
+    @Test(.enabled(if: S3Server.directory != nil), arguments: [S3Server.seaweedfs, .moto])
+    func aLargeObjectIsCopiedInParts(_ server: S3Server) async throws {
+        let running = try RunningServer(server)
+        try await onLoop {
+            let bucket = try await running.makeBucket {
+                $0.minimumPart = 5 << 20
+                $0.singleLimit = 5 << 20
+            }
+            let bytes = (0..<(11 << 20) + 7).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 7) }
+            let source = try await bucket.put("large", bytes, ObjectAttributes(contentType: "text/plain")).metadata
+            var conditions = Preconditions()
+            conditions.generation = 0
+            let plan = CopyPlan(source, ObjectAttributes(contentType: "image/png"), preconditions: conditions)
+            let made = try await bucket.copy(to: "copy", plan)
+            let found = try await bucket.stat("copy")
+            #expect(found == made.metadata && !made.replaced)
+            #expect(found.etag.hasSuffix("-3"), "it was not copied in three parts: \(found.etag)")
+            #expect(found.attributes.contentType == "image/png" && found.crc32c == source.crc32c)
+            #expect(try await bucket.get("copy") == bytes)
+            await #expect(throws: BucketError.self) { try await bucket.copy(to: "copy", plan) }
+            await bucket.cleaning.finish()
+            let uploads = try await bucket.call(ClientRequest("GET", bucket.target(nil, "uploads=")))
+            #expect(XMLReader.first("UploadId", in: uploads.body) == nil)
+            await bucket.close()
+        }
+    }
+
     /// The upload that was begun for a failed copy is aborted.
     @Test(.enabled(if: S3Server.directory != nil))
     func aCopyOfWhatIsGoneLeavesNothing() async throws {

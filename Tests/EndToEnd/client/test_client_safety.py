@@ -60,15 +60,39 @@ def test_a_target_that_is_a_source(client):
 def test_a_move_without_conditional_deletions(through, proxy):
     put(through, half__a="1", half__b="2")
     proxy.fault(Status(501), method="DELETE", times=None)
-    status, out, err = through.run("mv", "--json", "photos/half/*", "photos/moved/")
+    status, out, err = through.run("mv", "--json", "photos/half/*", "sluice://other/moved/")
     assert status == 1 and "nothing was moved" in err and json.loads(out)["source"] == "sluice://photos/half/a"
-    assert through.run("ls", "photos/moved")[0] == 3
+    assert through.run("ls", "sluice://other/moved")[0] == 3
     # If that can't be known before, it stops after the first copy.
     proxy.clear()
     proxy.fault(Status(501), method="DELETE", target="half/[ab]$", times=None)
-    status, _, err = through.run("mv", "-j", "1", "photos/half/*", "photos/moved/")
+    status, _, err = through.run("mv", "-j", "1", "photos/half/*", "sluice://other/moved/")
     assert status == 1 and "copied, but not deleted" in err and "was not tried" in err
-    assert found(through, "half") == {"a": "1", "b": "2"} and found(through, "moved") == {"a": "1"}
+    assert found(through, "half") == {"a": "1", "b": "2"} and through.fine("ls", "-R", "sluice://other/moved") == "a\n"
+
+
+def test_within_a_bucket_the_gateway_copies_moves_and_deletes(through, proxy):
+    put(through, within__a="1", within__b="2", within__c="3")
+    proxy.requests.clear()
+    through.fine("cp", "photos/within/a", "photos/within/copy")
+    assert [request.method for request in proxy.requests] == ["POST"]
+    through.fine("mv", "-R", "photos/within", "photos/elsewhere")
+    assert found(through, "elsewhere") == {"a": "1", "b": "2", "c": "3", "copy": "1"}
+    assert not proxy.sent("PUT") and not proxy.sent("DELETE")
+    proxy.requests.clear()
+    through.fine("rm", "-R", "photos/elsewhere/")
+    assert [request.method for request in proxy.requests] == ["GET", "POST"]
+    assert through.run("ls", "photos/elsewhere")[0] == 3
+
+
+def test_a_gateway_without_copies_and_deletions_of_many(through, proxy):
+    put(through, older__a="1", older__b="2")
+    proxy.fault(Status(405), method="POST", times=None)
+    through.fine("cp", "photos/older/a", "photos/older/c")
+    through.fine("mv", "photos/older/b", "photos/older/d")
+    assert found(through, "older") == {"a": "1", "c": "1", "d": "2"}
+    through.fine("rm", "-R", "photos/older/")
+    assert through.run("ls", "photos/older")[0] == 3
 
 
 def test_an_empty_argument_is_not_the_bucket(client):

@@ -57,7 +57,7 @@ class Model:
 
     def __init__(self):
         self.lock = threading.RLock()
-        self.objects, self.sessions, self.commits = {}, {}, []
+        self.objects, self.sessions, self.rewrites, self.commits = {}, {}, {}, []
         self.numbers = itertools.count()
         self.generation, self.buckets = 1_700_000_000_000_000, {"photos"}
         #: The maximum number of bytes that are kept of each chunk except the last; None for all.
@@ -174,6 +174,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return 200, json.loads(content), {}
         if match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/([^/]+)/moveTo/o/([^/]+)", path):
             return self.move(match[1], urllib.parse.unquote(match[2]), urllib.parse.unquote(match[3]), query)
+        if match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", path):
+            bucket, name, new_bucket, new_name = map(urllib.parse.unquote, match.groups())
+            return self.rewrite((bucket, name), (new_bucket, new_name), query, content)
         match = re.fullmatch(r"/storage/v1/b/([^/]+)(?:/(o|iam/testPermissions)(?:/([^/]+))?)?", path)
         if not match:
             raise Refused(404, "Not Found")
@@ -222,6 +225,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         made = self.server.model.commit(bucket, query, {**metadata, "name": new_name}, content)
         del self.server.model.objects[bucket, name]
         return 200, made, {}
+
+    def rewrite(self, source, target, query, content):
+        """Copies an object, at most 100,000 bytes with each request. The properties in the body replace all of it."""
+        model = self.server.model
+        found, stored = model.find(*source, {"generation": query["sourceGeneration"]} if "sourceGeneration" in query else {})
+        for key, member in (("ifSourceGenerationMatch", "generation"), ("ifSourceMetagenerationMatch", "metageneration")):
+            if query.get(key, found[member]) != found[member]:
+                raise Refused(412, key)
+        model.check(query, model.objects.get(target, (None, None))[0])
+        done = 0
+        if "rewriteToken" in query:
+            key, done = model.rewrites.pop(query["rewriteToken"], (None, 0))
+            if key != (source, target, found["generation"]):
+                raise Refused(400, "rewriteToken")
+        done = min(len(stored), done + 100_000)
+        progress = {"kind": "storage#rewriteResponse", "totalBytesRewritten": str(done), "objectSize": str(len(stored))}
+        if done < len(stored):
+            token = f"rewrite-{next(model.numbers)}"
+            model.rewrites[token] = ((source, target, found["generation"]), done)
+            return 200, {**progress, "done": False, "rewriteToken": token}, {}
+        made = model.commit(target[0], query, {**json.loads(content or b"{}"), "name": target[1]}, stored)
+        return 200, {**progress, "done": True, "resource": made}, {}
 
     def media(self, found, content):
         fields = {
