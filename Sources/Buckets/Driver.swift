@@ -71,6 +71,10 @@ public struct Capabilities: Sendable, Equatable {
     public var reopensLargeUploads = false
     /// Upload sessions: the driver is a ``SessionDriver``.
     public var uploadSessions = false
+    /// Uploads in parts: the driver is a ``PartsDriver``.
+    public var parts = false
+    /// The least size of each part but the last, in bytes.
+    public var minimumPart: UInt64 = 0
     /// Copies within the store: the driver is a ``CopyingDriver``.
     public var copies = false
     /// The preconditions of a copy are checked atomically with it.
@@ -211,12 +215,13 @@ public struct ContentFacts: Sendable, Equatable {
     public var size: UInt64
     /// 16 bytes; nil if not requested by ``UploadPlan/wantsMD5`` and not needed by the store.
     public var md5: [UInt8]?
-    public var crc32c: UInt32
+    /// nil if the bytes are parts of a service that does not report it.
+    public var crc32c: UInt32?
     /// The digests requested in ``UploadPlan/digests``.
     public var digests: [DigestAlgorithm: [UInt8]]
 
     public init(
-        size: UInt64, md5: [UInt8]?, crc32c: UInt32, digests: [DigestAlgorithm: [UInt8]] = [:]
+        size: UInt64, md5: [UInt8]?, crc32c: UInt32?, digests: [DigestAlgorithm: [UInt8]] = [:]
     ) {
         self.size = size
         self.md5 = md5

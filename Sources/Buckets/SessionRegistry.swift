@@ -2,7 +2,7 @@ import System
 
 /// The upload sessions of a bucket that are in use, each with one object shared by all users. Idle sessions take no
 /// memory: their store has their state.
-final class SessionRegistry<Session: UploadSession>: Sendable {
+final class SessionRegistry<Session: PendingUpload>: Sendable {
     private struct Entry {
         weak var session: Session?
     }

@@ -25,14 +25,10 @@ public protocol SessionDriver: BucketDriver {
     func removeExpiredSessions(limit: Int) async throws(BucketError) -> Int
 }
 
-/// An upload session. It can be used on any loop. Concurrent calls are serialized.
-///
-/// Except for ``SessionAppend``'s own calls, every call first stops an append in progress, because the newer request
-/// wins. Its received bytes become durable, and it ends with ``SessionError/superseded``. An all-or-nothing append is
-/// discarded. Thus a reported offset is valid until the next append. Every call throws ``SessionError/notFound`` once
-/// the session has expired or was cancelled.
-public protocol UploadSession: AnyObject, Sendable {
-    /// Identifies the session in ``SessionDriver/openSession(_:)``.
+/// An upload that survives its requests: an ``UploadSession``, or a ``PartsUpload``. It can be used on any loop.
+/// Concurrent calls are serialized. Every call throws ``SessionError/notFound`` once it has expired or was cancelled.
+public protocol PendingUpload: AnyObject, Sendable {
+    /// Identifies the session in its ``SessionDriver``.
     var id: UploadSessionID { get }
 
     /// The session's ``SessionPlan/context`` as found when it was opened; nil if that needs a request to the store.
@@ -40,12 +36,6 @@ public protocol UploadSession: AnyObject, Sendable {
 
     /// The current state.
     func state() async throws(SessionError) -> SessionState
-
-    /// Begins an append. No byte is accepted if it throws.
-    /// - Throws: ``SessionError/offsetMismatch(durable:)`` if the plan's offset is not the durable one,
-    ///   ``SessionError/lengthMismatch(declared:)`` or ``SessionError/lengthExceeded(limit:)`` if the lengths do not
-    ///   fit, ``SessionError/finished`` after the end.
-    func append(_ plan: AppendPlan) async throws(SessionError) -> any SessionAppend
 
     /// The size and digests of all durable bytes. Can be repeated.
     func finish() async throws(SessionError) -> ContentFacts
@@ -72,6 +62,19 @@ public protocol UploadSession: AnyObject, Sendable {
 
     /// Removes the session and its bytes; their space is free on return. A committed object stays.
     func cancel() async throws(SessionError)
+}
+
+/// An upload session, to which bytes are appended.
+///
+/// Except for ``SessionAppend``'s own calls, every call first stops an append in progress, because the newer request
+/// wins. Its received bytes become durable, and it ends with ``SessionError/superseded``. An all-or-nothing append is
+/// discarded. Thus a reported offset is valid until the next append.
+public protocol UploadSession: PendingUpload {
+    /// Begins an append. No byte is accepted if it throws.
+    /// - Throws: ``SessionError/offsetMismatch(durable:)`` if the plan's offset is not the durable one,
+    ///   ``SessionError/lengthMismatch(declared:)`` or ``SessionError/lengthExceeded(limit:)`` if the lengths do not
+    ///   fit, ``SessionError/finished`` after the end.
+    func append(_ plan: AppendPlan) async throws(SessionError) -> any SessionAppend
 }
 
 /// An append in progress. Confined to its loop. Ends with ``end()`` or ``discard()``. A dropped append ends as with
@@ -192,6 +195,10 @@ public enum SessionError: Error, Sendable {
     case otherBytes
     /// The calling task was cancelled, because its client went away, before its turn. Nothing was done.
     case clientGone
+    /// A selected part does not exist, or has other bytes than the expected ones.
+    case noSuchPart(Int)
+    /// Only the last part may be smaller than `minimum` bytes.
+    case partTooSmall(Int, minimum: UInt64)
     /// The store failed, or a precondition did not hold.
     case store(BucketError)
 }

@@ -31,16 +31,7 @@ struct CRC32C: Equatable, Sendable {
 
     /// The checksum of these bytes followed by the bytes of `other`.
     mutating func append(_ other: CRC32C) {
-        // Zeros are appended by powers of two: the matrix of one zero byte, squared again and again.
-        var matrix = CRC32C.zeroByte
-        var left = other.count
-        var sum = value
-        while left > 0 {
-            if left & 1 == 1 { sum = CRC32C.times(matrix, sum) }
-            left >>= 1
-            if left > 0 { matrix = matrix.map { [matrix] in CRC32C.times(matrix, $0) } }
-        }
-        value = sum ^ other.value
+        value = CRC32CMatrix.combined(value, other.value, count: other.count)
         count += other.count
     }
 
@@ -49,14 +40,12 @@ struct CRC32C: Equatable, Sendable {
 
     // MARK: Tables
 
-    private static let polynomial: UInt32 = 0x82f6_3b78
-
     /// Eight tables of 256 entries, one after another: entry `256 * k + b` is the checksum of `b` and `k` zeros.
     private static let tables: [UInt32] = {
         var tables = [UInt32](repeating: 0, count: 8 * 256)
         for byte in 0..<256 {
             var crc = UInt32(byte)
-            for _ in 0..<8 { crc = crc & 1 == 1 ? crc >> 1 ^ polynomial : crc >> 1 }
+            for _ in 0..<8 { crc = crc & 1 == 1 ? crc >> 1 ^ CRC32CMatrix.polynomial : crc >> 1 }
             tables[byte] = crc
         }
         for index in 256..<tables.count {
@@ -87,22 +76,6 @@ struct CRC32C: Equatable, Sendable {
             return ~crc
         }
     }
-
-    // MARK: Matrices of 32 columns over GF(2)
-
-    private static func times(_ matrix: [UInt32], _ vector: UInt32) -> UInt32 {
-        var sum: UInt32 = 0
-        for bit in 0..<32 where vector >> bit & 1 == 1 { sum ^= matrix[bit] }
-        return sum
-    }
-
-    /// Appends eight zero bits.
-    private static let zeroByte: [UInt32] = {
-        let bit = [polynomial] + (0..<31).map { UInt32(1) << $0 }
-        let two = bit.map { times(bit, $0) }
-        let four = two.map { times(two, $0) }
-        return four.map { times(four, $0) }
-    }()
 }
 
 /// MD5 (RFC 1321), for objects of which the store knows no other checksum.

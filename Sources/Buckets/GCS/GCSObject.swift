@@ -47,8 +47,8 @@ enum GCSObject {
     }
 
     static func hashField(_ facts: ContentFacts) -> String {
-        let crc32c = "crc32c=\(base64(facts.crc32c))"
-        return facts.md5.map { "\(crc32c),md5=\(Base64.encode($0))" } ?? crc32c
+        [facts.crc32c.map { "crc32c=\(base64($0))" }, facts.md5.map { "md5=\(Base64.encode($0))" }]
+            .compactMap(\.self).joined(separator: ",")
     }
 
     private static func base64(_ crc32c: UInt32) -> String {
@@ -121,7 +121,7 @@ enum GCSObject {
         }
         if let facts {
             if let md5 = facts.md5 { json.member("md5Hash", Base64.encode(md5)) }
-            json.member("crc32c", base64(facts.crc32c))
+            if let crc32c = facts.crc32c { json.member("crc32c", base64(crc32c)) }
         }
         json.endObject()
         return json.bytes

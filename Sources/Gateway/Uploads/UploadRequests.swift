@@ -147,6 +147,10 @@ extension Problem {
             self.init(
                 .checksumMismatch,
                 "Different bytes were sent at one offset of the upload; nothing was stored.")
+        case .noSuchPart(let number):
+            self.init(.invalidArgument, "Part \(number) does not exist, or has other bytes.")
+        case .partTooSmall(let number, let minimum):
+            self.init(.invalidArgument, "Part \(number) is not the last one and has less than \(minimum) bytes.")
         case .store(let error): self.init(error)
         }
     }

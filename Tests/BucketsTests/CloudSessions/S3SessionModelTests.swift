@@ -192,7 +192,7 @@ private final class Interleaving: @unchecked Sendable {
         case .store(let error):
             if error.code == .internal { fail("\(error)") }
         case .finished: break
-        case .notFound, .lengthMismatch, .lengthExceeded, .otherBytes, .clientGone:
+        case .notFound, .lengthMismatch, .lengthExceeded, .otherBytes, .clientGone, .noSuchPart, .partTooSmall:
             fail("\(error)")
         }
     }

@@ -1,0 +1,128 @@
+import System
+
+/// A store with uploads in parts, which arrive in any order and at the same time.
+///
+/// A driver has both this protocol and ``Capabilities/parts``, or neither. These uploads are sessions:
+/// ``SessionDriver/listSessions(after:limit:)``, ``SessionDriver/isOpen(_:)`` and
+/// ``SessionDriver/removeExpiredSessions(limit:)`` include them, and ``SessionDriver/openSession(_:)`` rejects them.
+public protocol PartsDriver: SessionDriver {
+    /// Begins an upload in parts. It is durable when this returns.
+    func beginParts(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> any PartsUpload
+
+    /// Opens an upload of this or another process, without a request to a service.
+    /// - Parameter key: Its ``PartsUpload/key``.
+    /// - Throws: ``SessionError/notFound`` if it is known not to exist. Otherwise later calls find that out.
+    func openParts(_ id: UploadSessionID, _ name: String, key: [UInt8]) async throws(SessionError) -> any PartsUpload
+}
+
+/// An upload whose bytes are numbered parts. It can be used on any loop, and its parts are received concurrently.
+///
+/// ``PendingUpload/state()`` has the size of all durable parts as its offset, or 0 if only a service knows it. Calls
+/// throw ``SessionError/finished`` after the end, and ``SessionError/notFound`` once it has expired or was cancelled.
+public protocol PartsUpload: PendingUpload {
+    /// What ``PartsDriver/openParts(_:_:key:)`` needs besides the id and the name: at most 256 bytes, not secret.
+    var key: [UInt8] { get }
+
+    /// Begins to receive a part.
+    /// - Parameter number: 1 to ``PartPlan/maximumNumber``.
+    func beginPart(_ number: Int, _ plan: PartPlan) async throws(SessionError) -> any PartUpload
+
+    /// The durable parts after `number`, ordered by number, at most `limit`.
+    func parts(after number: Int, limit: Int) async throws(SessionError) -> [Part]
+
+    /// Selects the parts of the object, which ``PendingUpload/finish()`` and ``PendingUpload/commit(_:_:resultUntil:)``
+    /// are about. The parts that are not selected are removed by the commit. Replaces an earlier selection. Parts in
+    /// progress are stopped with ``SessionError/superseded``.
+    /// - Parameter parts: Ordered by number, at least one.
+    /// - Throws: ``SessionError/noSuchPart(_:)``, ``SessionError/partTooSmall(_:minimum:)``,
+    ///   ``SessionError/lengthMismatch(declared:)``.
+    func select(_ parts: [SelectedPart]) async throws(SessionError)
+}
+
+/// A part in progress. Confined to its loop. Ends with ``keep()`` or ``abort()``. A dropped part is aborted.
+public protocol PartUpload: ByteSink {
+    /// Completes the body and returns the facts of the received bytes. No ``ByteSink/write(_:)`` may follow.
+    /// - Throws: ``SessionError/lengthMismatch(declared:)`` if bytes are missing.
+    func finish() async throws(SessionError) -> ContentFacts
+
+    /// Makes the part durable. It replaces an earlier part of the same number.
+    /// - Throws: ``SessionError/superseded`` if the upload was selected, committed or removed meanwhile.
+    func keep() async throws(SessionError) -> Part
+
+    /// Discards the received bytes. An earlier part of this number remains.
+    func abort()
+}
+
+/// The properties of a new part.
+public struct PartPlan: Sendable, Equatable {
+    /// The highest number of a part.
+    public static let maximumNumber = 10_000
+
+    /// The exact size in bytes.
+    public var size: UInt64
+    /// 16 bytes, if the client declared them. The caller compares them; a service may compare them too.
+    public var md5: [UInt8]?
+    /// The digests to compute besides md5 and crc32c.
+    public var digests: Set<DigestAlgorithm>
+
+    public init(size: UInt64, md5: [UInt8]? = nil, digests: Set<DigestAlgorithm> = []) {
+        self.size = size
+        self.md5 = md5
+        self.digests = digests
+    }
+}
+
+/// A durable part.
+public struct Part: Sendable, Equatable {
+    /// 1 to ``PartPlan/maximumNumber``.
+    public var number: Int
+    /// Bytes.
+    public var size: UInt64
+    /// Identifies the bytes, without quotes: their md5 in hexadecimal, unless a service has another tag.
+    public var etag: String
+    /// nil if the store does not know it.
+    public var crc32c: UInt32?
+    /// When it became durable, in milliseconds since 1970.
+    public var updated: Int64
+
+    public init(number: Int, size: UInt64, etag: String, crc32c: UInt32?, updated: Int64) {
+        self.number = number
+        self.size = size
+        self.etag = etag
+        self.crc32c = crc32c
+        self.updated = updated
+    }
+}
+
+/// A part of the object that an upload in parts creates.
+public struct SelectedPart: Sendable, Equatable {
+    public var number: Int
+    /// The expected ``Part/etag``; nil for any.
+    public var etag: String?
+
+    public init(_ number: Int, etag: String? = nil) {
+        self.number = number
+        self.etag = etag
+    }
+}
+
+extension [Part] {
+    /// Checks a selection against the durable parts, which are ordered by number.
+    /// - Parameter minimum: The least size of all parts but the last, in bytes.
+    /// - Returns: The selected parts.
+    func selected(_ selection: [SelectedPart], minimum: UInt64) throws(SessionError) -> [Part] {
+        var chosen: [Part] = []
+        chosen.reserveCapacity(selection.count)
+        var index = 0
+        for wanted in selection {
+            while index < count, self[index].number < wanted.number { index += 1 }
+            guard index < count, self[index].number == wanted.number, wanted.etag ?? self[index].etag == self[index].etag
+            else { throw .noSuchPart(wanted.number) }
+            if let before = chosen.last, before.size < minimum {
+                throw .partTooSmall(before.number, minimum: minimum)
+            }
+            chosen.append(self[index])
+        }
+        return chosen
+    }
+}
