@@ -103,7 +103,7 @@ extension SessionDriver {
     }
 }
 
-extension SessionAppend {
+extension ByteSink {
     /// Gives it all bytes, in pieces of `step`.
     public func fill(_ bytes: [UInt8], step: Int = 24_576) async throws {
         var offset = 0
