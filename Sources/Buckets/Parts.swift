@@ -116,7 +116,8 @@ extension [Part] {
         var index = 0
         for wanted in selection {
             while index < count, self[index].number < wanted.number { index += 1 }
-            guard index < count, self[index].number == wanted.number, wanted.etag ?? self[index].etag == self[index].etag
+            guard index < count, self[index].number == wanted.number,
+                wanted.etag ?? self[index].etag == self[index].etag
             else { throw .noSuchPart(wanted.number) }
             if let before = chosen.last, before.size < minimum {
                 throw .partTooSmall(before.number, minimum: minimum)

@@ -35,4 +35,10 @@ static inline int sluice_start_writeback(int fd, int64_t offset, int64_t count) 
     return sync_file_range(fd, offset, count, 2);
 }
 
+// Copies within the kernel, without moving the descriptors' offsets (copy_file_range(2)).
+static inline ssize_t sluice_copy_range(int from, int64_t start, int to, int64_t offset, size_t count) {
+    loff_t in = start, out = offset;
+    return copy_file_range(from, &in, to, &out, count, 0);
+}
+
 #endif

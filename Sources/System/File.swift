@@ -83,6 +83,18 @@ public enum File {
         _ = sluice_start_writeback(descriptor, Int64(offset), Int64(count))
     }
 
+    /// Copies at most `count` bytes between two files, or disjoint ranges of one, within the kernel. May wait for a disk.
+    /// - Returns: The number of copied bytes; nil if the file system can't, or the source ends at `start`.
+    /// - Throws: ``SystemError`` if it failed.
+    public static func copy(
+        _ source: Int32, at start: UInt64, to target: Int32, at offset: UInt64, count: Int
+    ) throws(SystemError) -> Int? {
+        let copied = sluice_copy_range(source, Int64(start), target, Int64(offset), count)
+        if copied > 0 { return copied }
+        if copied == 0 || [EXDEV, EINVAL, EOPNOTSUPP, ENOSYS, EINTR].contains(errno) { return nil }
+        throw SystemError("copy_file_range", errno)
+    }
+
     /// Reads a small file completely. May wait for a disk.
     /// - Throws: ``SystemError`` if the file can't be read, or has more than `limit` bytes (`EFBIG`).
     public static func contents(of path: String, limit: Int) throws(SystemError) -> [UInt8] {

@@ -3,8 +3,8 @@ import Buckets
 import Glibc
 import System
 
-/// Writes, patches, copies, moves and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`; or uploads in sessions:
-/// `BucketStorm DIRECTORY SEED sessions`.
+/// Writes, patches, copies, moves and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`; or uploads
+/// in sessions or in parts: `BucketStorm DIRECTORY SEED sessions`, `BucketStorm DIRECTORY SEED parts`.
 ///
 /// Each line on standard output says what is about to be tried or was acknowledged, so that whoever killed it knows what
 /// must be there. Each lane has names of its own: what it was told is the truth about them.
@@ -19,16 +19,16 @@ struct BucketStorm {
         let seed = UInt64(CommandLine.arguments[2]) ?? 0
         let pool = BlockingPool(threads: 2)
         let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)
-        let inSessions = CommandLine.arguments.dropFirst(3).first == "sessions"
+        let kind = CommandLine.arguments.dropFirst(3).first
         say("ready")
         try await onLoop {
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for lane in 0..<lanes {
                     group.addTask(executorPreference: EventLoop.current) {
-                        if inSessions {
-                            try await upload(bucket, lane, seed)
-                        } else {
-                            try await rage(bucket, lane, seed)
+                        switch kind {
+                        case "sessions": try await upload(bucket, lane, seed)
+                        case "parts": try await uploadParts(bucket, lane, seed)
+                        default: try await rage(bucket, lane, seed)
                         }
                     }
                 }
@@ -115,6 +115,52 @@ struct BucketStorm {
                 say("durable \(id) \(offset)")
                 say("commit \(id)")
                 let generation = try await session.commitAll().metadata.generation
+                say("committed \(id) \(generation)")
+            }
+        }
+    }
+
+    static let partSizes = [0, 1, 5000, 50_000, 50_000, 50_000, 200_000]
+
+    /// Uploads in parts, one after the other, each of a name of its own: two parts at a time, in any order and some of them
+    /// twice, then committed, cancelled or left.
+    static func uploadParts(_ bucket: DirectoryBucket, _ lane: Int, _ seed: UInt64) async throws {
+        var random = Random(state: seed &* 1_000_003 &+ UInt64(lane))
+        for number in 0... {
+            let name = "\(seed)/\(lane)/\(number)"
+            let upload = try await bucket.beginUpload(name)
+            let id = upload.id.text
+            say("begun \(id) \(name)")
+            let count = 1 + random.next(below: 6)
+            for _ in 0..<random.next(below: 5) {
+                let first = 1 + random.next(below: count)
+                let pair = [first, first % count + 1].prefix(count)
+                let plans = pair.map { number in
+                    let size = partSizes[random.next(below: partSizes.count)]
+                    return (number: number, size: size, content: random.next(below: 1_000_000))
+                }
+                try await withThrowingTaskGroup(of: Void.self) { group in
+                    for part in plans {
+                        group.addTask(executorPreference: EventLoop.current) {
+                            say("try \(id) \(part.number) \(part.size) \(part.content)")
+                            try await upload.send(part.number, pattern(part.size, seed: UInt64(part.content)))
+                            say("part \(id) \(part.number)")
+                        }
+                    }
+                    try await group.waitForAll()
+                }
+            }
+            switch random.next(below: 5) {
+            case 0: break
+            case 1:
+                say("cancel \(id)")
+                try await upload.cancel()
+                say("cancelled \(id)")
+            default:
+                let numbers = try await upload.parts(after: 0, limit: count).map(\.number)
+                if numbers.isEmpty { continue }
+                say("commit \(id)")
+                let generation = try await upload.commitAll(numbers).metadata.generation
                 say("committed \(id) \(generation)")
             }
         }

@@ -8,6 +8,7 @@ struct ConformanceTests {
     static let capabilities = {
         var all = Capabilities.all
         all.uploadSessions = true
+        all.parts = true
         all.copies = true
         all.atomicCopies = true
         all.atomicMoves = true

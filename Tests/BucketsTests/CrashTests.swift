@@ -147,7 +147,9 @@ func expectNoLeftovers(_ path: String, sourceLocation: SourceLocation = #_source
         WHERE (objects, bytes) <> (SELECT count(*), ifnull(sum(size), 0) FROM objects)
         """)
     #expect(miscounted == 0, "objects are miscounted", sourceLocation: sourceLocation)
-    if try connection.integer("PRAGMA user_version") == SharedBlobs.version {
+    if try connection.integer("PRAGMA user_version") == ExtendedIndex.version {
+        let parts = try connection.integer("SELECT count(*) FROM parts")
+        #expect(parts == 0, "parts without an upload", sourceLocation: sourceLocation)
         let counted =
             "SELECT blob, count(*) - 1 FROM objects WHERE blob IS NOT NULL GROUP BY blob HAVING count(*) > 1"
         let stored = "SELECT blob, copies FROM shared_blobs"

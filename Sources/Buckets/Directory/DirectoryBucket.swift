@@ -15,6 +15,7 @@ public final class DirectoryBucket: CopyingDriver {
     public func capabilities() -> Capabilities {
         var all = Capabilities.all
         all.uploadSessions = true
+        all.parts = true
         all.copies = true
         all.atomicCopies = true
         all.atomicMoves = true
@@ -40,6 +41,7 @@ public final class DirectoryBucket: CopyingDriver {
     /// Work that ``close()`` waits for: appends until their bytes are durable.
     let appends = BackgroundTasks()
     let sessions = SessionRegistry<DirectoryUploadSession>()
+    let partsUploads = SessionRegistry<DirectoryParts>()
 
     /// Opens or creates the bucket and removes the leftovers of an earlier process. Blocks for some milliseconds. Only
     /// the first opening of an index without object counts reads the whole index.

@@ -27,8 +27,14 @@ struct DirectoryChange: Sendable {
             if case .session(let change, _) = self { change.freesSpace } else { false }
         }
 
+        /// The staged file that becomes a part's blob.
+        var stagedPart: StagedFile? {
+            if case .session(.keepPart(_, _, let file), _) = self { file } else { nil }
+        }
+
         func discard() {
             if case .put(let content, _, _) = self { content.discard() }
+            if let stagedPart { UploadContent.staged(stagedPart).discard() }
         }
     }
     struct Outcome: Sendable {
@@ -37,6 +43,8 @@ struct DirectoryChange: Sendable {
         var replaced = false
         /// The found upload sessions, after the change.
         var sessions: [SessionRow] = []
+        /// The parts of a found upload, or the kept one.
+        var parts: [PartRow] = []
         var directory: OpenDirectory?
     }
 

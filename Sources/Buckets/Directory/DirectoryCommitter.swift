@@ -167,7 +167,11 @@ final class DirectoryCommitter: @unchecked Sendable {
                 placements.append(makePart(directory, writer, &shards))
                 continue
             }
-            guard case .put(let content, let facts, _) = change.kind, facts.size > 0 else {
+            let (content, size): (UploadContent, UInt64)
+            switch change.kind {
+            case .put(let bytes, let facts, _) where facts.size > 0: (content, size) = (bytes, facts.size)
+            case .session(.keepPart(_, let part, let file?), _): (content, size) = (.staged(file), part.size)
+            default:
                 placements.append(.none)
                 continue
             }
@@ -183,7 +187,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                     let descriptor = try buffer.withBytes { bytes throws(BucketError) in
                         try files.writeBlob(blob, bytes)
                     }
-                    File.startWriteback(descriptor, from: 0, count: facts.size)
+                    File.startWriteback(descriptor, from: 0, count: size)
                     written.append((placements.count, descriptor))
                 case .staged(let file): try file.place(in: directory, as: blob)
                 }
@@ -365,8 +369,10 @@ final class DirectoryCommitter: @unchecked Sendable {
             return try transaction.begin(row, blob: blob)
         case (.beginSession, _):
             return .failure(BucketError(.internal, "an upload session without a file"))
-        case (.session(let request, let directory), _):
-            return try transaction.apply(request, change, directory: directory)
+        case (.session(let request, let directory), let placement):
+            var blob: Int64?
+            if case .blob(let placed) = placement { blob = placed }
+            return try transaction.apply(request, change, directory: directory, blob: blob)
         case (.probe, _):
             transaction.writer.touch()
             return .success(DirectoryChange.Outcome())

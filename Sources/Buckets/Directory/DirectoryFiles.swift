@@ -245,6 +245,13 @@ final class DirectoryFiles: Sendable {
             : BucketError(.internal, "\(name) has \(status.st_size) bytes, but \(offset) were acknowledged")
     }
 
+    /// Opens the blob of an upload in parts.
+    func openForParts(_ id: Int64) throws(BucketError) -> Int32 {
+        let descriptor = DirectoryFiles.withPath(id) { openat(blobs, $0, O_RDWR | O_CLOEXEC) }
+        if descriptor < 0 { throw BucketError("open", "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)") }
+        return descriptor
+    }
+
     func placeBlob(_ id: Int64, staged: Int64) throws(BucketError) {
         _ = try inShard(of: id) {
             DirectoryFiles.withPath(id) { renameat(staging, String(staged), blobs, $0) }

@@ -12,7 +12,7 @@ struct IndexRow: Sendable {
 enum IndexSchema {
     /// "SLuc" in the file's header (SQLite file format, section 1.3).
     static let applicationID: Int64 = 0x534c_7563
-    /// The version of a file without ``SharedBlobs``.
+    /// The version of a file without ``ExtendedIndex``.
     static let version: Int64 = 1
 
     static let columns = """
@@ -69,7 +69,7 @@ enum IndexSchema {
         let tables = try connection.integer("SELECT count(*) FROM sqlite_master")
         let isNew = identifier == 0 && tables == 0
         let found = try connection.integer("PRAGMA user_version")
-        let isKnown = identifier == applicationID && (version...SharedBlobs.version).contains(found)
+        let isKnown = identifier == applicationID && (version...ExtendedIndex.version).contains(found)
         guard isNew || isKnown else { return false }
         try connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
         if isNew {
@@ -110,10 +110,15 @@ enum IndexSchema {
         var listed = ListedProperties(
             size: UInt64(statement.int64(2)), updated: statement.int64(3), etag: String(generation))
         listed.generation = generation
-        listed.md5 = statement.blob(4)
+        listed.md5 = md5(statement, 4)
         listed.crc32c = UInt32(truncatingIfNeeded: statement.int64(5))
         listed.contentType = statement.text(6)
         return listed
+    }
+
+    /// nil if it is not known: the column is empty then.
+    private static func md5(_ statement: SQLiteStatement, _ column: Int32) -> [UInt8]? {
+        statement.blob(column).flatMap { $0.count == 16 ? $0 : nil }
     }
 
     /// Reads the current row of a statement whose columns begin with ``columns``.
@@ -121,10 +126,38 @@ enum IndexSchema {
         let generation = statement.int64(0)
         let metadata = ObjectMetadata(
             name: name, generation: generation, metageneration: statement.int64(1), size: UInt64(statement.int64(2)),
-            created: statement.int64(3), updated: statement.int64(4), md5: statement.blob(5),
+            created: statement.int64(3), updated: statement.int64(4), md5: md5(statement, 5),
             crc32c: UInt32(truncatingIfNeeded: statement.int64(6)), etag: String(generation),
             attributes: statement.attributes(8))
         return IndexRow(
             metadata: metadata, blob: statement.isNull(7) ? nil : statement.int64(7))
+    }
+}
+
+/// The tables that the first copy or upload in parts adds to an index.
+///
+/// They raise the version of the index, because a program that does not know them must not open it: it would remove a
+/// shared blob with its first owner, and leave the blobs of parts.
+struct ExtendedIndex {
+    static let version: Int64 = 2
+    let sharedBlobs: SharedBlobs
+    let parts: PartTable
+
+    /// nil if the index has no such tables.
+    init?(existingIn connection: SQLiteConnection) throws(SQLiteError) {
+        guard try connection.integer("PRAGMA user_version") == ExtendedIndex.version else { return nil }
+        try self.init(connection)
+    }
+
+    /// Creates the tables within the current transaction.
+    init(newIn connection: SQLiteConnection) throws(SQLiteError) {
+        try connection.execute(
+            SharedBlobs.definition + PartTable.definition + "PRAGMA user_version = \(ExtendedIndex.version)")
+        try self.init(connection)
+    }
+
+    private init(_ connection: SQLiteConnection) throws(SQLiteError) {
+        sharedBlobs = try SharedBlobs(connection)
+        parts = try PartTable(connection)
     }
 }

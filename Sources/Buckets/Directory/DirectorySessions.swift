@@ -1,6 +1,22 @@
-extension DirectoryBucket: SessionDriver {
+extension DirectoryBucket: PartsDriver {
     public func beginSession(_ name: String, _ plan: SessionPlan) async throws(SessionError)
         -> any UploadSession
+    {
+        let outcome = try await begin(name, plan, digests: SessionDigests(plan.upload.digests).saved)
+        let session = sessions.session(outcome.id) { DirectoryUploadSession(outcome.id, self) }
+        session.adopt(outcome.found)
+        return session
+    }
+
+    public func beginParts(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> any PartsUpload {
+        let outcome = try await begin(name, plan, digests: [SessionRow.ofParts])
+        let upload = partsUploads.session(outcome.id) { DirectoryParts(outcome.id, self) }
+        upload.adopt(outcome.found)
+        return upload
+    }
+
+    private func begin(_ name: String, _ plan: SessionPlan, digests: [UInt8])
+        async throws(SessionError) -> (id: UploadSessionID, found: DirectoryChange.Outcome)
     {
         let length = plan.upload.size
         guard length ?? 0 <= SessionPart.maximumLength else {
@@ -14,17 +30,22 @@ extension DirectoryBucket: SessionDriver {
         let row = SessionRow(
             blob: 0, id: UploadSessionID(expires: plan.expires), name: name, attributes: plan.upload.attributes,
             created: now / 1000, expires: plan.expires, length: length,
-            digests: SessionDigests(plan.upload.digests).saved, context: plan.context)
-        let outcome = try await sessionChange(.beginSession(row), name)
-        let session = sessions.session(row.id) { DirectoryUploadSession(row.id, self) }
-        session.adopt(outcome)
-        return session
+            digests: digests, context: plan.context)
+        return (row.id, try await sessionChange(.beginSession(row), name))
     }
 
     public func openSession(_ id: UploadSessionID) async throws(SessionError) -> any UploadSession {
         let session = sessions.session(id) { DirectoryUploadSession(id, self) }
         try await session.open()
         return session
+    }
+
+    public func openParts(_ id: UploadSessionID, _ name: String, key: [UInt8])
+        async throws(SessionError) -> any PartsUpload
+    {
+        let upload = partsUploads.session(id) { DirectoryParts(id, self) }
+        try await upload.open()
+        return upload
     }
 
     /// Only this process ends sessions of the directory, and it counts their ends.

@@ -5,6 +5,11 @@ import System
 
 /// A complete and synced file in the staging area.
 struct StagedFile: Sendable {
+    private static let lastID = Atomic<Int64>(0)
+
+    /// An id for a new staged file.
+    static func newID() -> Int64 { lastID.wrappingAdd(1, ordering: .relaxed).newValue }
+
     let id: Int64
     let directory: OpenDirectory
 
@@ -27,35 +32,49 @@ enum UploadContent: Sendable {
     }
 }
 
-/// Hashes the bytes of an upload and, if they exceed one buffer, writes a staged file.
+/// Where the bytes of an upload or a part are written.
+enum BodyTarget {
+    /// Into a new staged file, if they exceed one buffer.
+    case staged(OpenDirectory)
+    /// Into an open file, which the receiver closes, from an offset on, as long as the gate permits it.
+    case file(Int32, at: UInt64, name: String, ChangeGate)
+}
+
+/// Hashes the bytes of a body and writes them to a file.
 ///
 /// Safety: used by one thread at a time: a job on the pool, or the loop while no job runs.
-private final class UploadReceiver: @unchecked Sendable {
-    private static let nextID = Atomic<Int64>(1)
+final class BodyReceiver: @unchecked Sendable {
     /// The dirty bytes after which the kernel is asked to start writing: 8 MiB.
     private static let writebackStep: UInt64 = 8 << 20
 
-    private let directory: OpenDirectory
+    private let target: BodyTarget
+    private let id = StagedFile.newID()
     private let md5 = Digest(.md5)
     private var crc32c = CRC32C()
     private let others: [(DigestAlgorithm, Digest)]
-    private let id = UploadReceiver.nextID.wrappingAdd(1, ordering: .relaxed).oldValue
     private var descriptor: Int32 = -1
+    /// The offset of the next byte in the file.
+    private var offset: UInt64 = 0
     private var size: UInt64 = 0
-    private var written: UInt64 = 0
     private var handedToKernel: UInt64 = 0
 
-    init(_ directory: OpenDirectory, _ digests: Set<DigestAlgorithm>) {
-        self.directory = directory
+    init(_ target: BodyTarget, _ digests: Set<DigestAlgorithm>) {
+        self.target = target
         others = digests.map { algorithm in
             switch algorithm {
             case .sha256: (algorithm, Digest(.sha256))
             case .sha512: (algorithm, Digest(.sha512))
             }
         }
+        if case .file(let descriptor, let start, _, _) = target {
+            self.descriptor = descriptor
+            offset = start
+            handedToKernel = start
+        }
     }
 
-    var isStaged: Bool { descriptor >= 0 }
+    /// Whether there is a file.
+    var hasFile: Bool { descriptor >= 0 }
 
     func hash(_ buffer: UploadBuffer) {
         buffer.withBytes { bytes in
@@ -68,14 +87,23 @@ private final class UploadReceiver: @unchecked Sendable {
     }
 
     func write(_ buffer: UploadBuffer) throws(BucketError) {
-        if descriptor < 0 { descriptor = try directory.files.createStaged(id) }
+        if descriptor < 0, case .staged(let directory) = target { descriptor = try directory.files.createStaged(id) }
+        if case .file(_, _, _, let gate) = target, !gate.begin() { throw BucketError(.internal, "\(name) is closed") }
+        defer { if case .file(_, _, _, let gate) = target { gate.end() } }
         try buffer.withBytes { bytes throws(BucketError) in
-            try DirectoryFiles.writeAll(descriptor, bytes, at: written, "\(directory.files.path)/staging/\(id)")
+            try DirectoryFiles.writeAll(descriptor, bytes, at: offset, name)
         }
-        written += UInt64(buffer.count)
-        if written - handedToKernel >= UploadReceiver.writebackStep {
-            File.startWriteback(descriptor, from: handedToKernel, count: written - handedToKernel)
-            handedToKernel = written
+        offset += UInt64(buffer.count)
+        if offset - handedToKernel >= BodyReceiver.writebackStep {
+            File.startWriteback(descriptor, from: handedToKernel, count: offset - handedToKernel)
+            handedToKernel = offset
+        }
+    }
+
+    private var name: String {
+        switch target {
+        case .staged(let directory): "\(directory.files.path)/staging/\(id)"
+        case .file(_, _, let name, _): name
         }
     }
 
@@ -85,45 +113,158 @@ private final class UploadReceiver: @unchecked Sendable {
             digests: Dictionary(uniqueKeysWithValues: others.map { ($0.0, $0.1.finish()) }))
     }
 
-    func sync() throws(BucketError) -> StagedFile {
-        let code = fdatasync(descriptor) == 0 ? 0 : errno
+    /// Makes the bytes durable and closes the file.
+    /// - Returns: The staged file, if it is one.
+    func sync() throws(BucketError) -> StagedFile? {
+        if fdatasync(descriptor) != 0 {
+            let error = BucketError("fdatasync", name)
+            discard()
+            throw error
+        }
         close(descriptor)
         descriptor = -1
-        if code != 0 {
-            directory.files.removeStaged(id)
-            throw BucketError("fdatasync", "\(directory.files.path)/staging/\(id)", code)
-        }
-        return StagedFile(id: id, directory: directory)
+        if case .staged(let directory) = target { return StagedFile(id: id, directory: directory) }
+        return nil
     }
 
     func discard() {
         guard descriptor >= 0 else { return }
         close(descriptor)
         descriptor = -1
-        directory.files.removeStaged(id)
+        if case .staged(let directory) = target { directory.files.removeStaged(id) }
     }
 }
 
-/// An upload to a directory. A body that fits into one buffer stays in memory until the commit. A larger body goes to a
-/// staged file, which the pool writes while the loop fills a second buffer.
+/// The body of an upload or a part: the loop fills one buffer while the pool hashes and writes another. A body that fits
+/// into one buffer stays in memory, unless it has a file from the start.
 ///
 /// Safety: confined to its loop; jobs on the pool get the receiver and a full buffer, and only carry a reference to
 /// this object back to the loop.
-final class DirectoryUpload: Upload, @unchecked Sendable {
+final class DirectoryBody: @unchecked Sendable {
     /// The maximum number of bytes hashed on the loop, which takes about 20 µs. More are hashed on the pool.
     private static let hashedInline = 16 * 1024
 
-    private let bucket: DirectoryBucket
-    private let name: String
-    private let attributes: ObjectAttributes
     private let expected: UInt64?
     private let loop: EventLoop
-    private let receiver: UploadReceiver
+    private let pool: BlockingPool
+    private let receiver: BodyReceiver
     private var buffers = UploadBuffers()
     private var isRunning = false
     private var failure: BucketError?
     private var resume: (() -> Void)?
     private var idle: CheckedContinuation<Void, Never>?
+    private var isAborted = false
+    /// Called after an abort, on any thread, once nothing is written to the file any more.
+    private let whenDiscarded: @Sendable () -> Void
+
+    init(
+        _ target: BodyTarget, _ digests: Set<DigestAlgorithm>, expected: UInt64?, _ loop: EventLoop,
+        _ pool: BlockingPool, whenDiscarded: @escaping @Sendable () -> Void = {}
+    ) {
+        self.whenDiscarded = whenDiscarded
+        self.expected = expected
+        self.loop = loop
+        self.pool = pool
+        receiver = BodyReceiver(target, digests)
+    }
+
+    deinit { abort() }
+
+    func write(_ bytes: RawSpan) throws(BucketError) -> Int {
+        if let failure { throw failure }
+        return buffers.append(bytes, expected: expected, isRunning: isRunning) { send($0) }
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        if !isRunning { loop.execute { self.wake() } }
+    }
+
+    private func wake() { resume.take()?() }
+
+    private func send(_ buffer: UploadBuffer) {
+        isRunning = true
+        pool.submit { [self] in
+            var failure: BucketError?
+            receiver.hash(buffer)
+            do throws(BucketError) { try receiver.write(buffer) } catch { failure = error }
+            let outcome = failure
+            loop.execute { self.jobDone(outcome) }
+        }
+    }
+
+    private func jobDone(_ outcome: BucketError?) {
+        isRunning = false
+        if let outcome { failure = outcome }
+        if isAborted { return discard() }
+        if let idle = idle.take() {
+            idle.resume()
+        } else {
+            wake()
+        }
+    }
+
+    /// Completes the body.
+    /// - Returns: Its facts, and its bytes if they have no file.
+    func finish() async throws(BucketError) -> (ContentFacts, UploadBuffer?) {
+        if isRunning { await withCheckedContinuation { idle = $0 } }
+        if let failure { throw failure }
+        if isAborted { throw BucketError(.internal, "finish after abort") }
+        let (receiver, last) = (receiver, buffers.take())
+        if receiver.hasFile {
+            isRunning = true
+            let outcome: Result<Void, BucketError> = await pool.run {
+                receiver.hash(last)
+                return Result { () throws(BucketError) in try receiver.write(last) }
+            }
+            isRunning = false
+            if isAborted { discard() }
+            try outcome.get()
+            return (receiver.facts(), nil)
+        }
+        if last.count > DirectoryBody.hashedInline {
+            isRunning = true
+            await pool.run { receiver.hash(last) }
+            isRunning = false
+        } else {
+            receiver.hash(last)
+        }
+        return (receiver.facts(), last)
+    }
+
+    /// Makes the bytes of a complete body with a file durable.
+    /// - Returns: The staged file, if it is one.
+    func sync() async throws(BucketError) -> StagedFile? {
+        let receiver = receiver
+        return try await pool.run { () throws(BucketError) in try receiver.sync() }
+    }
+
+    func abort() {
+        if isAborted { return }
+        isAborted = true
+        resume = nil
+        buffers = UploadBuffers()
+        idle.take()?.resume()
+        if !isRunning { discard() }
+    }
+
+    /// Removes the staged file on the pool, because removing a large file takes time.
+    private func discard() {
+        guard receiver.hasFile else { return }
+        let (receiver, whenDiscarded) = (receiver, whenDiscarded)
+        pool.submit {
+            receiver.discard()
+            whenDiscarded()
+        }
+    }
+}
+
+/// An upload to a directory. Confined to its loop.
+final class DirectoryUpload: Upload {
+    private let bucket: DirectoryBucket
+    private let name: String
+    private let attributes: ObjectAttributes
+    private let body: DirectoryBody
     private var facts: ContentFacts?
     /// The bytes for the committer. Set by ``finish()`` if they are in memory, otherwise by the first commit.
     private var content: UploadContent?
@@ -138,75 +279,23 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
         self.bucket = bucket
         self.name = name
         attributes = plan.attributes
-        expected = plan.size
-        self.loop = loop
-        receiver = UploadReceiver(directory, plan.digests)
+        body = DirectoryBody(.staged(directory), plan.digests, expected: plan.size, loop, bucket.pool)
     }
 
     deinit { abort() }
 
     func write(_ bytes: RawSpan) throws -> Int {
         precondition(facts == nil, "write after finish")
-        if let failure { throw failure }
-        return buffers.append(bytes, expected: expected, isRunning: isRunning) { send($0) }
+        return try body.write(bytes)
     }
 
-    func whenWritable(_ resume: @escaping () -> Void) {
-        self.resume = resume
-        if !isRunning { loop.execute { self.wake() } }
-    }
-
-    private func wake() { resume.take()?() }
-
-    private func send(_ buffer: UploadBuffer) {
-        isRunning = true
-        bucket.pool.submit { [self] in
-            var failure: BucketError?
-            receiver.hash(buffer)
-            do throws(BucketError) { try receiver.write(buffer) } catch { failure = error }
-            let outcome = failure
-            loop.execute { self.jobDone(outcome) }
-        }
-    }
-
-    private func jobDone(_ outcome: BucketError?) {
-        isRunning = false
-        if let outcome { failure = outcome }
-        if isEnded { return discard() }
-        if let idle = idle.take() {
-            idle.resume()
-        } else {
-            wake()
-        }
-    }
+    func whenWritable(_ resume: @escaping () -> Void) { body.whenWritable(resume) }
 
     func finish() async throws(BucketError) -> ContentFacts {
-        if isRunning { await withCheckedContinuation { idle = $0 } }
-        if let failure { throw failure }
-        if isEnded { throw BucketError(.internal, "finish after abort") }
-        let (receiver, last) = (receiver, buffers.take())
-        if receiver.isStaged {
-            isRunning = true
-            let outcome: Result<Void, BucketError> = await bucket.pool.run {
-                receiver.hash(last)
-                return Result { () throws(BucketError) in try receiver.write(last) }
-            }
-            isRunning = false
-            if isEnded { discard() }
-            try outcome.get()
-        } else {
-            if last.count > DirectoryUpload.hashedInline {
-                isRunning = true
-                await bucket.pool.run { receiver.hash(last) }
-                isRunning = false
-            } else {
-                receiver.hash(last)
-            }
-            content = .memory(last)
-        }
-        let result = receiver.facts()
-        facts = result
-        return result
+        let (facts, last) = try await body.finish()
+        content = last.map { .memory($0) }
+        self.facts = facts
+        return facts
     }
 
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {
@@ -233,25 +322,15 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
 
     private func contentForCommit() async throws(BucketError) -> UploadContent {
         if let content = content.take() { return content }
-        let receiver = receiver
-        return .staged(try await bucket.pool.run { () throws(BucketError) in try receiver.sync() })
+        guard let file = try await body.sync() else { throw BucketError(.internal, "an upload without a file") }
+        return .staged(file)
     }
 
     func abort() {
         if isEnded { return }
         isEnded = true
-        resume = nil
         if let content { bucket.pool.submit { content.discard() } }
         content = nil
-        buffers = UploadBuffers()
-        idle.take()?.resume()
-        if !isRunning { discard() }
-    }
-
-    /// Removes the staged file on the pool, because removing a large file takes time.
-    private func discard() {
-        guard receiver.isStaged else { return }
-        let receiver = receiver
-        bucket.pool.submit { receiver.discard() }
+        body.abort()
     }
 }

@@ -18,9 +18,9 @@ final class IndexWriter {
     private let logPages = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
 
     private var sessionTable: SessionTable?
-    /// nil if no blob was ever shared. The second one is as of the last commit.
-    private var sharedBlobs: SharedBlobs?
-    private var savedSharedBlobs: SharedBlobs?
+    /// nil if there are neither copies nor uploads in parts. The second one is as of the last commit.
+    private var extended: ExtendedIndex?
+    private var savedExtended: ExtendedIndex?
 
     /// The lowest blob id that no transaction has used.
     var nextBlob: Int64
@@ -71,8 +71,8 @@ final class IndexWriter {
                 objects: try connection.integer("SELECT objects FROM state"),
                 bytes: try connection.integer("SELECT bytes FROM state"))
             savedUsage = usage
-            sharedBlobs = try SharedBlobs(existingIn: connection)
-            savedSharedBlobs = sharedBlobs
+            extended = try ExtendedIndex(existingIn: connection)
+            savedExtended = extended
             logPages.initialize(to: 0)
             // Replaces SQLite's automatic checkpoints, so that the committer chooses the time.
             sqlite3_wal_hook(
@@ -108,12 +108,12 @@ final class IndexWriter {
         try end.run()
         saved = (nextBlob, lastGeneration)
         savedUsage = usage
-        savedSharedBlobs = sharedBlobs
+        savedExtended = extended
     }
 
     func rollback() {
         usage = savedUsage
-        sharedBlobs = savedSharedBlobs
+        extended = savedExtended
         // Some failures have already caused a rollback.
         if sqlite3_get_autocommit(connection.handle) == 0 { try? connection.execute("ROLLBACK") }
     }
@@ -160,7 +160,7 @@ final class IndexWriter {
         putStatement.bind(4, Int64(metadata.size))
         putStatement.bind(5, metadata.created)
         putStatement.bind(6, metadata.updated)
-        putStatement.bind(7, blob: metadata.md5)
+        putStatement.bind(7, blob: metadata.md5 ?? [])
         putStatement.bind(8, metadata.crc32c.map { Int64($0) })
         putStatement.bind(9, row.blob)
         putStatement.bind(10, metadata.attributes)
@@ -209,18 +209,26 @@ final class IndexWriter {
         return made
     }
 
-    // MARK: Blobs of copies
+    // MARK: Blobs of copies, and parts
+
+    private func extend() throws(SQLiteError) -> ExtendedIndex {
+        if let extended { return extended }
+        let made = try ExtendedIndex(newIn: connection)
+        extended = made
+        return made
+    }
+
+    /// The table of parts.
+    func parts() throws(SQLiteError) -> PartTable { try extend().parts }
 
     /// Counts another object that has this blob.
     func addOwner(of blob: Int64) throws(SQLiteError) {
-        let shared = if let sharedBlobs { sharedBlobs } else { try SharedBlobs(newIn: connection) }
-        sharedBlobs = shared
-        try shared.addOwner(of: blob)
+        try extend().sharedBlobs.addOwner(of: blob)
     }
 
     /// Counts one object less, and returns whether others have the blob.
     func dropOwner(of blob: Int64) throws(SQLiteError) -> Bool {
-        if let sharedBlobs { try sharedBlobs.dropOwner(of: blob) } else { false }
+        if let extended { try extended.sharedBlobs.dropOwner(of: blob) } else { false }
     }
 
     // MARK: Garbage: blobs whose files are to be removed

@@ -3,6 +3,8 @@ enum SessionChange: Sendable {
     case load(UploadSessionID)
     case list(after: UploadSessionID?, limit: Int)
     case save(SessionRow)
+    /// Adds or replaces a part of an upload. A staged file becomes its blob.
+    case keepPart(UploadSessionID, PartRow, StagedFile?)
     /// Creates the object. Keeps the result until `until`, in seconds since 1970.
     case commit(UploadSessionID, ContentFacts, until: Int64)
     case close(UploadSessionID, record: [UInt8], until: Int64)
@@ -12,7 +14,7 @@ enum SessionChange: Sendable {
     /// Whether the change is rejected on a nearly full disk.
     var needsRoom: Bool {
         switch self {
-        case .save, .commit: true
+        case .save, .keepPart, .commit: true
         case .load, .list, .close, .cancel, .removeExpired: false
         }
     }
@@ -21,7 +23,7 @@ enum SessionChange: Sendable {
     var freesSpace: Bool {
         switch self {
         case .close, .cancel, .removeExpired: true
-        case .load, .list, .save, .commit: false
+        case .load, .list, .save, .keepPart, .commit: false
         }
     }
 }
@@ -32,13 +34,19 @@ extension DirectoryTransaction {
 
     /// nil if the session does not exist or has expired.
     private func find(_ id: UploadSessionID) throws(SQLiteError) -> SessionRow? {
-        let row = try writer.sessions().find(id)
-        return row.flatMap { $0.expires > now ? $0 : nil }
+        guard var row = try writer.sessions().find(id), row.expires > now else { return nil }
+        try countParts(of: &row)
+        return row
     }
 
-    private func outcome(_ rows: [SessionRow]) -> Result {
+    private func countParts(of row: inout SessionRow) throws(SQLiteError) {
+        if row.isInParts, row.end == nil { row.offset = try writer.parts().total(row.blob) }
+    }
+
+    private func outcome(_ rows: [SessionRow], parts: [PartRow] = []) -> Result {
         var outcome = DirectoryChange.Outcome()
         outcome.sessions = rows
+        outcome.parts = parts
         outcome.directory = directory
         return .success(outcome)
     }
@@ -49,20 +57,30 @@ extension DirectoryTransaction {
         var row = row
         row.blob = blob
         try writer.sessions().insert(row)
+        // Raises the version of the index.
+        if row.isInParts { _ = try writer.parts() }
         return outcome(row)
     }
 
-    /// - Parameter directory: The directory of the session's file; nil accepts any.
+    /// - Parameters:
+    ///   - directory: The directory of the session's file; nil accepts any.
+    ///   - blob: The blob that was a change's staged file.
     mutating func apply(
-        _ change: SessionChange, _ request: DirectoryChange, directory: OpenDirectory?
+        _ change: SessionChange, _ request: DirectoryChange, directory: OpenDirectory?, blob: Int64?
     ) throws(SQLiteError) -> Result {
         if let directory, directory !== self.directory {
+            if let blob { try release(blob) }
             return .failure(BucketError(.unavailable, "the bucket directory was replaced during the upload"))
         }
         let table = try writer.sessions()
         switch change {
-        case .load(let id): return outcome(try find(id))
-        case .list(let id, let limit): return outcome(try table.list(after: id, limit: limit))
+        case .load(let id):
+            guard let row = try find(id) else { return outcome(nil) }
+            return outcome([row], parts: row.isInParts ? try writer.parts().list(row.blob) : [])
+        case .list(let id, let limit):
+            var rows = try table.list(after: id, limit: limit)
+            for index in rows.indices { try countParts(of: &rows[index]) }
+            return outcome(rows)
         case .save(let row):
             guard let stored = try find(row.id) else { return outcome(nil) }
             guard stored.end == nil, stored.offset <= row.offset else {
@@ -70,11 +88,13 @@ extension DirectoryTransaction {
             }
             try table.update(row)
             return outcome(row)
+        case .keepPart(let id, let part, _): return try keep(part, of: id, blob: blob)
         case .commit(let id, let facts, let until): return try commit(id, facts, until: until, request.preconditions)
         case .close(let id, let record, let until):
             guard var row = try find(id) else { return outcome(nil) }
             guard row.ownsBlob else { return outcome(row) }
             try release(row.blob)
+            try removeParts(of: row)
             row.end = .closed(record)
             row.expires = min(row.expires, until)
             try table.update(row)
@@ -92,7 +112,32 @@ extension DirectoryTransaction {
 
     private mutating func remove(_ row: SessionRow) throws(SQLiteError) {
         try writer.sessions().delete(row)
-        if row.ownsBlob { try release(row.blob) }
+        guard row.ownsBlob else { return }
+        try release(row.blob)
+        try removeParts(of: row)
+    }
+
+    /// Removes the parts, and the blobs with only one of them.
+    private mutating func removeParts(of row: SessionRow) throws(SQLiteError) {
+        guard row.isInParts else { return }
+        let table = try writer.parts()
+        for part in try table.list(row.blob) { if let blob = part.blob { try release(blob) } }
+        try table.removeAll(row.blob)
+    }
+
+    /// Adds a part to an upload. The bytes of the replaced one are released.
+    private mutating func keep(_ part: PartRow, of id: UploadSessionID, blob: Int64?) throws(SQLiteError) -> Result {
+        guard let row = try find(id), row.end == nil, row.isInParts else {
+            if let blob { try release(blob) }
+            return outcome(nil)
+        }
+        var part = part
+        part.blob = blob
+        let table = try writer.parts()
+        let old = try table.find(row.blob, part.number)
+        try table.put(row.blob, part)
+        if let blob = old?.blob { try release(blob) }
+        return outcome([row], parts: [part])
     }
 
     /// Creates the object, once. The same transaction writes the result to the session's row.
@@ -101,6 +146,10 @@ extension DirectoryTransaction {
     ) throws(SQLiteError) -> Result {
         guard var row = try find(id) else { return outcome(nil) }
         guard row.end == nil else { return outcome(row) }
+        if row.isInParts {
+            row.offset = facts.size
+            row.digests = [SessionRow.ofParts] + withUnsafeBytes(of: (facts.crc32c ?? 0).bigEndian) { Array($0) }
+        }
         guard row.offset == facts.size else {
             return .failure(BucketError(.internal, "an upload session has changed beside its owner"))
         }
@@ -112,6 +161,7 @@ extension DirectoryTransaction {
         let object = try replace(
             old, row.name, facts, row.attributes, blob: blob, content: nil)
         if blob == nil { try release(row.blob) }
+        try removeParts(of: row)
         row.end = .committed(generation: object.generation, created: object.created, replaced: old != nil)
         row.expires = min(row.expires, until)
         try writer.sessions().update(row)

@@ -18,14 +18,7 @@ final class SessionPart: @unchecked Sendable {
     private(set) var offset: UInt64
     private(set) var digests: SessionDigests
     private var handedToKernel: UInt64
-    private struct Use {
-        /// Whether another call continues without this append.
-        var isAbandoned = false
-        var isChanging = false
-        /// Resumed at the end of that job.
-        var waiters: [CheckedContinuation<Void, Never>] = []
-    }
-    private let use = Lock(Use())
+    let gate = ChangeGate()
 
     private init(_ row: SessionRow, _ directory: OpenDirectory, _ pool: BlockingPool)
         throws(BucketError)
@@ -67,10 +60,10 @@ final class SessionPart: @unchecked Sendable {
 
     /// Appends a buffer. After a failure none of its bytes count.
     func append(_ buffer: UploadBuffer) throws(BucketError) {
-        guard beginChange() else {
+        guard gate.begin() else {
             throw BucketError(.internal, "another append uses the \(name)")
         }
-        defer { endChange() }
+        defer { gate.end() }
         try buffer.withBytes { bytes throws(BucketError) in
             try DirectoryFiles.writeAll(descriptor, bytes, at: offset, name)
             digests.update(RawSpan(_unsafeBytes: bytes))
@@ -88,38 +81,52 @@ final class SessionPart: @unchecked Sendable {
 
     /// Frees the space after the durable bytes. A failure is harmless: the next append truncates the file.
     func truncate(to offset: UInt64) {
-        guard beginChange() else { return }
+        guard gate.begin() else { return }
         _ = ftruncate(descriptor, off_t(offset))
-        endChange()
+        gate.end()
     }
 
-    // MARK: Abandoning
+    /// Waits for a job that is changing the file, without a thread of the pool. No job changes it later.
+    func abandon() async { await gate.close() }
+}
 
-    /// Whether the file may be changed. If so, ``endChange()`` must follow.
-    func beginChange() -> Bool {
-        use.withLock { use in
-            if use.isAbandoned { return false }
-            use.isChanging = true
+/// Permits changes until it is closed, so that another call can continue without an append or part in progress.
+final class ChangeGate: Sendable {
+    private struct State {
+        var isClosed = false
+        var isChanging = false
+        /// Resumed at the end of that change.
+        var waiters: [CheckedContinuation<Void, Never>] = []
+    }
+    private let state = Lock(State())
+
+    var isClosed: Bool { state.withLock { $0.isClosed } }
+
+    /// Whether a change may begin. If so, ``end()`` must follow.
+    func begin() -> Bool {
+        state.withLock { state in
+            if state.isClosed { return false }
+            state.isChanging = true
             return true
         }
     }
 
-    func endChange() {
-        let waiters = use.withLock { use in
-            use.isChanging = false
-            defer { use.waiters = [] }
-            return use.waiters
+    func end() {
+        let waiters = state.withLock { state in
+            state.isChanging = false
+            defer { state.waiters = [] }
+            return state.waiters
         }
         for waiter in waiters { waiter.resume() }
     }
 
-    /// Waits for a job that is changing the file, without a thread of the pool. No job changes it later.
-    func abandon() async {
+    /// Waits for a change in progress. None begins later.
+    func close() async {
         await withCheckedContinuation { waiter in
-            let isFree = use.withLock { use in
-                use.isAbandoned = true
-                if use.isChanging { use.waiters.append(waiter) }
-                return !use.isChanging
+            let isFree = state.withLock { state in
+                state.isClosed = true
+                if state.isChanging { state.waiters.append(waiter) }
+                return !state.isChanging
             }
             if isFree { waiter.resume() }
         }

@@ -19,7 +19,7 @@ struct SessionRow: Sendable {
     /// The durable bytes in the file.
     var offset: UInt64 = 0
     var length: UInt64?
-    /// ``SessionDigests/saved`` of those bytes.
+    /// ``SessionDigests/saved`` of those bytes, or ``SessionRow/ofParts`` and after the commit the crc32c.
     var digests: [UInt8]
     let context: [UInt8]
     var end: End?
@@ -27,7 +27,17 @@ struct SessionRow: Sendable {
     /// Whether the file belongs to the session rather than to an object.
     var ownsBlob: Bool { end == nil }
 
+    /// The first byte of ``digests`` of an upload in parts.
+    static let ofParts: UInt8 = 2
+
+    /// Whether it is an upload in parts, whose offset is the size of all parts until the commit.
+    var isInParts: Bool { digests.first == SessionRow.ofParts }
+
     func facts() throws(BucketError) -> ContentFacts {
+        if isInParts {
+            let crc32c = digests.dropFirst().reduce(0) { $0 << 8 | UInt32($1) }
+            return ContentFacts(size: offset, md5: nil, crc32c: crc32c)
+        }
         guard let digests = SessionDigests(saved: digests) else { throw unreadable }
         return digests.facts(size: offset)
     }

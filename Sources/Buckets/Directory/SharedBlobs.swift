@@ -1,32 +1,14 @@
 /// The blobs that several objects have, because they are copies of each other, with the number of their owners beyond
 /// the first. A blob without a row has one owner.
-///
-/// The first copy creates the table and raises the version of the index. A program that does not know the table would
-/// remove a blob with its first owner, so it must not open the index.
 final class SharedBlobs {
-    static let version: Int64 = 2
+    static let definition =
+        "CREATE TABLE shared_blobs(blob INTEGER PRIMARY KEY, copies INTEGER NOT NULL) STRICT;"
     private let find: SQLiteStatement
     private let add: SQLiteStatement
     private let subtract: SQLiteStatement
     private let remove: SQLiteStatement
 
-    /// nil if the index has no table.
-    convenience init?(existingIn connection: SQLiteConnection) throws(SQLiteError) {
-        guard try connection.integer("PRAGMA user_version") == SharedBlobs.version else { return nil }
-        try self.init(connection)
-    }
-
-    /// Creates the table within the current transaction.
-    convenience init(newIn connection: SQLiteConnection) throws(SQLiteError) {
-        try connection.execute(
-            """
-            CREATE TABLE IF NOT EXISTS shared_blobs(blob INTEGER PRIMARY KEY, copies INTEGER NOT NULL) STRICT;
-            PRAGMA user_version = \(SharedBlobs.version)
-            """)
-        try self.init(connection)
-    }
-
-    private init(_ connection: SQLiteConnection) throws(SQLiteError) {
+    init(_ connection: SQLiteConnection) throws(SQLiteError) {
         find = try SQLiteStatement(connection, "SELECT copies FROM shared_blobs WHERE blob = ?1")
         add = try SQLiteStatement(
             connection,

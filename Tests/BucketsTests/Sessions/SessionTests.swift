@@ -158,10 +158,10 @@ struct SessionTests {
             let row = try #require(outcome.sessions.first)
             let part = try await SessionPart.open(
                 row, try await bucket.openDirectory(), sharedPool)
-            #expect(part.beginChange())
+            #expect(part.gate.begin())
             let isEarly = await finishes(within: 20_000_000, on: nil) { await part.abandon() }
             #expect(!isEarly)
-            part.endChange()
+            part.gate.end()
             await part.abandon()
             let buffer = UploadBuffer()
             _ = buffer.append([1, 2, 3].span.bytes, expected: nil)
