@@ -54,6 +54,9 @@ final class NativeAPI: Dialect {
             guard method == .post else { throw notAllowed(route) }
             return .copy(try bucket.objectName(path), try CopyRequest(route.query, in: bucket, context))
         }
+        if let token = route.partsToken, !route.isFolder, !route.claimsGrant {
+            return try parts(token, try bucket.objectName(path), route, in: bucket, context)
+        }
         let isMetadata = route.asksForMetadata
         switch method {
         case .get where isMetadata, .head where isMetadata:
@@ -178,6 +181,7 @@ extension Route {
         if asksForDeletions { return "POST, OPTIONS" }
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
         if asksForLink || asksForCopy { return "POST, OPTIONS" }
+        if partsToken != nil { return partsMethods }
         return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
     }
 

@@ -54,6 +54,7 @@ extension NativeAPI {
             if context.upload?.url == nil { response.head.fields.append("location", path) }
             return response
         case .session(let report): return render(report, in: bucket)
+        case .parts(let report): return render(report)
         case .patched(let object): return changed(object, 200, bucket)
         case .deleted: return Response(status: 204)
         case .deletions(let results):

@@ -16,6 +16,8 @@ enum ObjectOperation {
     indirect case createSession(ObjectName, UploadRequest, SessionCreation)
     /// Such an upload is continued, or asked about.
     indirect case session(SessionRequest)
+    /// An upload in parts begins, is continued or asked about.
+    indirect case parts(ObjectName, PartsRequest)
     indirect case patch(ObjectName, PatchRequest)
     case delete(ObjectName, Conditions)
     /// Copies or moves an object to this name.
@@ -36,7 +38,7 @@ enum ObjectOperation {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
             .delete(let name, _), .sign(let name, _), .createSession(let name, _, _),
             .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _),
-            .copy(let name, _):
+            .copy(let name, _), .parts(let name, _):
             name
         case .list, .session, .deleteMany: nil
         }
@@ -48,7 +50,8 @@ enum ObjectOperation {
         case .download(let name, _), .stat(let name, _), .sign(let name, _),
             .statWithToken(let name, _):
             RequestedAccess(.get, bucket: bucket.name, name: name.value)
-        case .upload(let name, _), .createSession(let name, _, _), .describedUpload(let name, _), .copy(let name, _):
+        case .upload(let name, _), .createSession(let name, _, _), .describedUpload(let name, _), .copy(let name, _),
+            .parts(let name, _):
             RequestedAccess(.create, bucket: bucket.name, name: name.value)
         // Its own name is decided on when it is known.
         case .session: RequestedAccess(.create, bucket: bucket.name, name: "")

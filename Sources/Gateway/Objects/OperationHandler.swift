@@ -24,6 +24,7 @@ struct OperationHandler {
         case .describedUpload(_, let read): try await perform(try await read(context))
         case .createSession(let name, let request, let creation): try await createSession(name, request, creation)
         case .session(let request): try await session(request)
+        case .parts(let name, let request): try await parts(name, request)
         case .patch(let name, let request): try await patch(name, request)
         case .delete(let name, let conditions): try await delete(name, conditions)
         case .copy(let name, let request): try await copy(name, request)

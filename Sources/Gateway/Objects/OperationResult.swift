@@ -12,6 +12,8 @@ enum OperationResult {
     indirect case stored(CommitResult)
     /// The state of an upload session that has not created an object.
     indirect case session(UploadReport)
+    /// The state of an upload in parts.
+    indirect case parts(PartsReport)
     case patched(ObjectMetadata)
     case deleted
     /// The result of each deletion, in the request's order: nil if it succeeded.

@@ -106,7 +106,8 @@ extension OperationHandler {
             // The reservation may have lapsed.
             if let length { try stage(length, upload) }
             do throws(SessionError) {
-                return (try await upload.session.append(plan), length)
+                guard let session = upload.session as? any UploadSession else { throw .notFound }
+                return (try await session.append(plan), length)
             } catch {
                 // The store has not accepted the length, so the received bytes count.
                 if upload.state.length == nil { try? stage(upload.state.offset, upload) }

@@ -6,14 +6,14 @@ import Wire
 ///
 /// A class, because it is large: the task of an append would reserve memory for a copy at each call.
 final class OpenUpload {
-    let session: any UploadSession
+    let session: any PendingUpload
     let context: UploadContext
     let name: ObjectName
     /// The state when the request found or began the session, updated by the request.
     var state: SessionState
 
     init(
-        session: any UploadSession, context: UploadContext, name: ObjectName, state: SessionState
+        session: any PendingUpload, context: UploadContext, name: ObjectName, state: SessionState
     ) {
         self.session = session
         self.context = context
@@ -58,7 +58,7 @@ extension OperationHandler {
 
     /// The driver, if the store supports upload sessions.
     /// - Throws: ``Problem`` with `not-implemented`.
-    private func sessionDriver() async throws(Problem) -> any SessionDriver {
+    func sessionDriver() async throws(Problem) -> any SessionDriver {
         guard let driver = bucket.driver as? any SessionDriver,
             try await bucket.capabilities().uploadSessions
         else {
@@ -91,11 +91,16 @@ extension OperationHandler {
             bucket: bucket.name, dialect: creation.dialect, owner: saved.owner,
             creator: saved.caller?.principal.identity,
             bytes: request.size ?? announcedBytes(creation),
-            expires: expires)
+            expires: expires, parts: creation.dialect == .parts ? UploadLedger.PartCount(declared: request.size) : nil)
         try await reserve(entry, driver)
-        let session: any UploadSession
+        let session: any PendingUpload
         do throws(SessionError) {
-            session = try await driver.beginSession(name.value, SessionPlan(plan, expires: expires, context: json))
+            let plan = SessionPlan(plan, expires: expires, context: json)
+            if creation.dialect == .parts {
+                session = try await partsDriver().beginParts(name.value, plan)
+            } else {
+                session = try await driver.beginSession(name.value, plan)
+            }
         } catch {
             uploads.ledger.giveBack(entry)
             throw Problem(error)
@@ -171,16 +176,24 @@ extension OperationHandler {
         }
         let (session, state) = try await find(
             token, driver, request.end(hasBytes: context.hasBytes))
-        guard let stored = StoredUpload(bucket.name, token.id, state),
-            stored.context.dialect == token.dialect, let name = try? ObjectName(state.name)
+        return try found(session, state, token.dialect, request.name)
+    }
+
+    /// A found session, for a caller who may continue it.
+    /// - Parameter wanted: The object's name, if the request has it.
+    func found(_ session: any PendingUpload, _ state: SessionState, _ dialect: UploadDialect, _ wanted: String?)
+        throws(Problem) -> OpenUpload
+    {
+        guard let stored = StoredUpload(bucket.name, session.id, state),
+            stored.context.dialect == dialect, let name = try? ObjectName(state.name)
         else { throw Problem(uploadNotFound: "the session was not begun by this program") }
-        if let wanted = request.name, !BytewiseString.areEqual(wanted, name.value) {
+        if let wanted, !BytewiseString.areEqual(wanted, name.value) {
             throw Problem(uploadNotFound: "it is another object's")
         }
-        try requireCreator(stored.context.caller?.principal.identity, token.dialect)
+        try requireCreator(stored.context.caller?.principal.identity, dialect)
         // Another gateway may have ended it.
-        if state.end != nil { uploads.ended(token.id, nil) }
-        if state.end == nil, uploads.ledger.adopt(token.id, stored.entry) {
+        if state.end != nil { uploads.ended(session.id, nil) }
+        if state.end == nil, uploads.ledger.adopt(session.id, stored.entry) {
             uploads.statistics.takenOver(bucket.name)
         }
         return OpenUpload(session: session, context: stored.context, name: name, state: state)
@@ -201,27 +214,34 @@ extension OperationHandler {
         } catch {
             throw lost(error, token.id)
         }
+        return (session, try await state(of: session, token.dialect, end: end, outlives))
+    }
+
+    /// The current state of a session that was found.
+    /// - Parameter end: How the request ends the upload, if it does.
+    func state(
+        of session: any PendingUpload, _ dialect: UploadDialect, end: SessionRequest.End?, _ outlives: Bool
+    ) async throws(Problem) -> SessionState {
         // Checked before the state is claimed, which stops an append of the creator, also at another gateway.
         if let json = session.context,
             let saved = UploadContext(json: json, bucket: bucket.name, name: "")
         {
-            try requireCreator(saved.caller?.principal.identity, token.dialect)
+            try requireCreator(saved.caller?.principal.identity, dialect)
         }
-        let state = try await repeatedly(attempts: end == .completion ? 8 : 1) {
+        return try await repeatedly(attempts: end == .completion ? 8 : 1) {
             () async throws(Problem) in
             do throws(SessionError) {
                 return try await uncancelled(outlives) { () async throws(SessionError) in
                     try await session.state()
                 }
             } catch {
-                throw lost(error, token.id)
+                throw lost(error, session.id)
             }
         }
-        return (session, state)
     }
 
     /// The problem of a session that was not opened. It does not count any more if the store does not have it.
-    private func lost(_ error: SessionError, _ id: UploadSessionID) -> Problem {
+    func lost(_ error: SessionError, _ id: UploadSessionID) -> Problem {
         if case .notFound = error { uploads.ended(id, nil) }
         return Problem(error)
     }
@@ -244,15 +264,19 @@ extension OperationHandler {
     }
 
     /// Checks that the request's caller is the session's creator. If the creator is nil, any caller may continue.
-    private func requireCreator(_ creator: [UInt8]?, _ dialect: UploadDialect) throws(Problem) {
-        guard let creator else { return }
+    func requireCreator(_ creator: [UInt8]?, _ dialect: UploadDialect) throws(Problem) {
+        if let creator { try requireCreator(dialect) { $0 == creator } }
+    }
+
+    /// Checks that the request's caller has an identity that is the creator's.
+    func requireCreator(_ dialect: UploadDialect, _ isCreator: ([UInt8]) -> Bool) throws(Problem) {
         guard let caller = context.caller.principal else {
             if dialect.isBearer { return }
             throw Problem(
                 .unauthenticated, Problem.deniedAnonymous,
                 cause: "the upload's creator had a credential", field: Problem.challenge)
         }
-        guard caller.identity == creator else {
+        guard isCreator(caller.identity) else {
             if dialect.isBearer {
                 throw Problem(.unauthorized, Problem.denied, cause: "the upload is another caller's")
             }

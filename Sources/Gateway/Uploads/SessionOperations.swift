@@ -117,7 +117,7 @@ extension OperationHandler {
         }
     }
 
-    private func cancel(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
+    func cancel(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
         let remembers = upload.context.dialect.remembersCancelling
         if remembers {
             context.upload = upload.report(.cancelled, in: bucket)
@@ -198,25 +198,39 @@ extension OperationHandler {
 
     /// Evaluates the current rules with the complete body, and commits the object. If the upload was committed before,
     /// also by another gateway at the same time, the result is the same.
-    private func finish(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
+    /// - Parameter selection: The parts of the object, for an upload in parts.
+    func finish(_ upload: OpenUpload, _ selection: [SelectedPart]? = nil) async throws(Problem) -> OperationResult {
         context.outlivesClient = true
         await uploads.finishing.take(upload.id.text)
         defer { uploads.finishing.end(upload.id.text) }
-        return try await repeatedly { () throws(Problem) in try await finishOnce(upload) }
+        return try await repeatedly { () throws(Problem) in try await finishOnce(upload, selection) }
     }
 
-    private func finishOnce(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
+    private func finishOnce(_ upload: OpenUpload, _ selection: [SelectedPart]?) async throws(Problem)
+        -> OperationResult
+    {
         let state: SessionState
         var known: ContentFacts?
         do throws(SessionError) {
             let session = upload.session
             state = try await uncancelled { () throws(SessionError) in try await session.state() }
-            if state.end == nil { known = try await upload.session.finish() }
+            if state.end == nil {
+                if let selection, let session = upload.session as? any PartsUpload {
+                    try await session.select(selection)
+                }
+                known = try await upload.session.finish()
+            }
         } catch {
             throw Problem(error)
         }
         guard let facts = known else { return try replay(upload, state) }
         context.upload?.offset = facts.size
+        if selection != nil {
+            if facts.size > bucket.maximumObjectSize {
+                throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
+            }
+            upload.state.offset = facts.size
+        }
         guard facts.size == upload.state.offset else {
             throw Problem(SessionError.offsetMismatch(durable: facts.size), offset: upload.state.offset)
         }
@@ -269,6 +283,9 @@ extension OperationHandler {
     {
         let saved = upload.context
         try requireOrigin(saved)
+        if facts.crc32c == nil, saved.digests.crc32c != nil {
+            throw Problem(.notImplemented, "The bucket's store does not report the crc32c of parts.")
+        }
         if let algorithm = saved.digests.mismatch(facts) {
             throw Problem(
                 .checksumMismatch,

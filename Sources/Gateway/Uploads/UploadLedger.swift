@@ -24,7 +24,35 @@ final class UploadLedger: Sendable {
         var movedAt = SystemClock.seconds()
         /// How many appends run.
         var appends = 0
+        /// For an upload in parts.
+        var parts: PartCount?
     }
+
+    /// The bytes of an upload in parts. Only the parts that this gateway has received are known.
+    struct PartCount {
+        /// The declared length of the object; nil if there is none.
+        var declared: UInt64?
+        /// The sizes of the durable parts, by number.
+        private var sizes: [Int: UInt64] = [:]
+        private(set) var kept: UInt64 = 0
+        /// The bytes of the parts in progress.
+        private var coming: UInt64 = 0
+
+        init(declared: UInt64?) { self.declared = declared }
+
+        /// The bytes that count.
+        var bytes: UInt64 { max(declared ?? 0, kept &+ coming) }
+
+        mutating func begin(_ size: UInt64) { coming &+= size }
+
+        mutating func end(_ number: Int, _ size: UInt64, isKept: Bool) {
+            coming &-= min(size, coming)
+            guard isKept else { return }
+            kept = kept &- (sizes[number] ?? 0) &+ size
+            sizes[number] = size
+        }
+    }
+
     /// How long the missing bytes of a declared length count after an append, in seconds.
     static let reservationTime: Int64 = 300
 
@@ -98,8 +126,13 @@ final class UploadLedger: Sendable {
 
         /// Counts an entry with other bytes.
         mutating func resize(_ id: UploadSessionID, _ entry: Entry, _ bytes: UInt64) {
+            resize(id, entry, from: entry, bytes)
+        }
+
+        /// Replaces an entry by one with other bytes.
+        mutating func resize(_ id: UploadSessionID, _ entry: Entry, from old: Entry, _ bytes: UInt64) {
             var entry = entry
-            count(entry, sessions: -1)
+            count(old, sessions: -1)
             entry.bytes = bytes
             entries[id] = entry
             count(entry, sessions: 1)
@@ -189,6 +222,39 @@ final class UploadLedger: Sendable {
             guard let entry = state.entries[id], bytes != entry.bytes else { return }
             if bytes > entry.bytes { try state.check(bytes - entry.bytes, entry, limits, now) }
             state.resize(id, entry, bytes)
+        }
+    }
+
+    /// A part is about to be received. ``ended(_:part:size:isKept:now:)`` must follow.
+    /// - Throws: ``LimitExceeded``. Nothing changes then.
+    func begins(
+        _ id: UploadSessionID, partOf size: UInt64, _ limits: Limits, now: Int64 = SystemClock.seconds()
+    ) throws(LimitExceeded) {
+        try state.withLock { (state) throws(LimitExceeded) in
+            guard var entry = state.entries[id], var parts = entry.parts else { return }
+            parts.begin(size)
+            if parts.bytes > entry.bytes { try state.check(parts.bytes - entry.bytes, entry, limits, now) }
+            entry.parts = parts
+            entry.appends += 1
+            // A reservation may have lapsed.
+            state.resize(id, entry, from: state.entries[id]!, max(entry.bytes, parts.bytes))
+        }
+    }
+
+    /// A part has ended.
+    /// - Parameter isKept: Whether it is durable.
+    func ended(
+        _ id: UploadSessionID, part number: Int, size: UInt64, isKept: Bool, now: Int64 = SystemClock.seconds()
+    ) {
+        state.withLock { state in
+            guard let before = state.entries[id], var parts = before.parts else { return }
+            parts.end(number, size, isKept: isKept)
+            var entry = before
+            entry.parts = parts
+            entry.appends = max(0, entry.appends - 1)
+            entry.received = parts.kept
+            entry.movedAt = now
+            state.resize(id, entry, from: before, parts.bytes)
         }
     }
 

@@ -10,6 +10,8 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     case tus = 2
     /// Firebase Storage.
     case firebase = 3
+    /// Uploads in parts of the native API.
+    case parts = 4
 
     /// The name in metrics and in the stored context.
     var name: String {
@@ -17,6 +19,7 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
         case .ietf: "ietf"
         case .tus: "tus"
         case .firebase: "firebase"
+        case .parts: "parts"
         }
     }
 
@@ -64,6 +67,58 @@ struct UploadToken: Equatable {
     static let maximumLength = 480
 }
 
+/// The name of an upload in parts in URLs, encrypted as an ``UploadToken`` is. It has all that a part needs, so that no
+/// state is read for it: the dialect (1 byte), the session's id (24 bytes), digests of the object's name with its bucket
+/// and of the creator's identity (16 bytes each), and the store's key.
+struct PartsToken: Equatable {
+    /// Of the longest token, in characters.
+    static let maximumLength = 640
+    private static let digestBytes = 16
+
+    let id: UploadSessionID
+    let key: [UInt8]
+    private let object: ArraySlice<UInt8>
+    /// Zeros if the creator was anonymous.
+    private let creator: ArraySlice<UInt8>
+
+    init(_ id: UploadSessionID, bucket: String, name: String, creator: [UInt8]?, key: [UInt8]) {
+        self.id = id
+        self.key = key
+        object = PartsToken.digest(of: Array(bucket.utf8) + [0] + name.utf8)
+        self.creator = creator.map { PartsToken.digest(of: $0) } ?? PartsToken.nobody
+    }
+
+    private static let nobody = [UInt8](repeating: 0, count: digestBytes)[...]
+
+    private static func digest(of bytes: [UInt8]) -> ArraySlice<UInt8> {
+        let digest = Digest(.sha256)
+        digest.update(bytes.span.bytes)
+        return digest.finish().prefix(digestBytes)
+    }
+
+    var isAnonymous: Bool { creator == PartsToken.nobody }
+
+    /// Whether the creator has this ``Principal/identity``.
+    func isOf(creator identity: [UInt8]) -> Bool { creator == PartsToken.digest(of: identity) }
+
+    func isOf(bucket: String, name: String) -> Bool {
+        object == PartsToken.digest(of: Array(bucket.utf8) + [0] + name.utf8)
+    }
+
+    fileprivate var bytes: [UInt8] { [UploadDialect.parts.rawValue] + id.bytes + object + creator + key }
+
+    fileprivate init?(_ bytes: [UInt8]) {
+        let keyStart = 25 + 2 * PartsToken.digestBytes
+        guard bytes.count >= keyStart, bytes[0] == UploadDialect.parts.rawValue,
+            let id = UploadSessionID(Array(bytes[1..<25]))
+        else { return nil }
+        self.id = id
+        object = bytes[25..<25 + PartsToken.digestBytes]
+        creator = bytes[25 + PartsToken.digestBytes..<keyStart]
+        key = Array(bytes[keyStart...])
+    }
+}
+
 /// The keys that encrypt the tokens of upload sessions. The first key encrypts, and each key decrypts its own tokens.
 public struct UploadKeys: Sendable, Equatable {
     private let keys: LinkKeys
@@ -88,27 +143,44 @@ public struct UploadKeys: Sendable, Equatable {
 
     /// Returns the token, encrypted with the newest key.
     func seal(_ token: UploadToken) -> String {
+        seal([token.dialect.rawValue] + token.id.bytes + token.bucket.utf8)
+    }
+
+    /// Returns the token, encrypted with the newest key.
+    func seal(_ token: PartsToken) -> String { seal(token.bytes) }
+
+    private func seal(_ text: [UInt8]) -> String {
         let key = keys.newest
         let header = [UInt8(key.id.utf8.count)] + key.id.utf8
         let nonce = AES256GCM.randomNonce()
-        let text = [token.dialect.rawValue] + token.id.bytes + token.bucket.utf8
         let sealed = cipher(key).seal(text, nonce: nonce, authenticated: header)
         return Base64.encodeForURL(header + nonce + sealed)
     }
 
-    /// Decrypts a token of ``seal(_:)``; nil for anything else, even for another encoding of the same bytes.
+    /// Decrypts a token; nil for anything else, even for another encoding of the same bytes.
     func open(_ text: ArraySlice<UInt8>) -> UploadToken? {
-        guard text.count <= UploadToken.maximumLength, let bytes = Base64.decodeForURL(text),
-            let idLength = bytes.first.map(Int.init), bytes.count > 1 + idLength,
-            case let header = Array(bytes[...idLength]),
-            let key = keys.key(String(decoding: header[1...], as: UTF8.self)),
-            case let rest = bytes[(1 + idLength)...], rest.count >= AES256GCM.nonceBytes,
-            let opened = cipher(key).open(
-                Array(rest.dropFirst(AES256GCM.nonceBytes)), nonce: Array(rest.prefix(AES256GCM.nonceBytes)),
-                authenticated: header), opened.count > 25, let dialect = UploadDialect(rawValue: opened[0]),
+        guard let opened = decrypted(text, UploadToken.maximumLength), opened.count > 25,
+            let dialect = UploadDialect(rawValue: opened[0]), dialect != .parts,
             let id = UploadSessionID(Array(opened[1..<25]))
         else { return nil }
         let bucket = String(decoding: opened[25...], as: UTF8.self)
         return UploadToken(dialect: dialect, bucket: bucket, id: id)
+    }
+
+    /// Decrypts a token of an upload in parts; nil for anything else, even for another encoding of the same bytes.
+    func openParts(_ text: ArraySlice<UInt8>) -> PartsToken? {
+        decrypted(text, PartsToken.maximumLength).flatMap { PartsToken($0) }
+    }
+
+    private func decrypted(_ text: ArraySlice<UInt8>, _ maximumLength: Int) -> [UInt8]? {
+        guard text.count <= maximumLength, let bytes = Base64.decodeForURL(text),
+            let idLength = bytes.first.map(Int.init), bytes.count > 1 + idLength,
+            case let header = Array(bytes[...idLength]),
+            let key = keys.key(String(decoding: header[1...], as: UTF8.self)),
+            case let rest = bytes[(1 + idLength)...], rest.count >= AES256GCM.nonceBytes
+        else { return nil }
+        return cipher(key).open(
+            Array(rest.dropFirst(AES256GCM.nonceBytes)), nonce: Array(rest.prefix(AES256GCM.nonceBytes)),
+            authenticated: header)
     }
 }

@@ -261,6 +261,7 @@ struct StoredUpload {
     var entry: UploadLedger.Entry {
         UploadLedger.Entry(
             bucket: bucket, dialect: context.dialect, owner: context.owner, creator: context.caller?.principal.identity,
-            bytes: state.length ?? state.offset, expires: id.expires, received: state.offset)
+            bytes: state.length ?? state.offset, expires: id.expires, received: state.offset,
+            parts: context.dialect == .parts ? UploadLedger.PartCount(declared: state.length) : nil)
     }
 }
