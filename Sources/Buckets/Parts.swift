@@ -1,4 +1,5 @@
 import System
+import Wire
 
 /// A store with uploads in parts, which arrive in any order and at the same time.
 ///
@@ -10,7 +11,7 @@ public protocol PartsDriver: SessionDriver {
     func beginParts(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> any PartsUpload
 
     /// Opens an upload of this or another process, without a request to a service.
-    /// - Parameter key: Its ``PartsUpload/key``.
+    /// - Parameter key: Its ``PartsUpload/key``; empty to only cancel it.
     /// - Throws: ``SessionError/notFound`` if it is known not to exist. Otherwise later calls find that out.
     func openParts(_ id: UploadSessionID, _ name: String, key: [UInt8]) async throws(SessionError) -> any PartsUpload
 }
@@ -117,7 +118,7 @@ extension [Part] {
         for wanted in selection {
             while index < count, self[index].number < wanted.number { index += 1 }
             guard index < count, self[index].number == wanted.number,
-                wanted.etag ?? self[index].etag == self[index].etag
+                wanted.etag.map({ BytewiseString.areEqual($0, self[index].etag) }) ?? true
             else { throw .noSuchPart(wanted.number) }
             if let before = chosen.last, before.size < minimum {
                 throw .partTooSmall(before.number, minimum: minimum)

@@ -27,15 +27,16 @@ struct DirectoryChange: Sendable {
             if case .session(let change, _) = self { change.freesSpace } else { false }
         }
 
-        /// The staged file that becomes a part's blob.
-        var stagedPart: StagedFile? {
-            if case .session(.keepPart(_, _, let file), _) = self { file } else { nil }
+        /// The bytes that become a blob or go into the index.
+        var content: UploadContent? {
+            switch self {
+            case .put(let content, let facts, _): facts.size > 0 ? content : nil
+            case .session(.keepPart(_, _, let file?), _): .staged(file)
+            default: nil
+            }
         }
 
-        func discard() {
-            if case .put(let content, _, _) = self { content.discard() }
-            if let stagedPart { UploadContent.staged(stagedPart).discard() }
-        }
+        func discard() { content?.discard() }
     }
     struct Outcome: Sendable {
         /// The object after the change or before its deletion; nil for a probe.

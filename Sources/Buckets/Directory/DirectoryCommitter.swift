@@ -167,11 +167,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                 placements.append(makePart(directory, writer, &shards))
                 continue
             }
-            let (content, size): (UploadContent, UInt64)
-            switch change.kind {
-            case .put(let bytes, let facts, _) where facts.size > 0: (content, size) = (bytes, facts.size)
-            case .session(.keepPart(_, let part, let file?), _): (content, size) = (.staged(file), part.size)
-            default:
+            guard let content = change.kind.content else {
                 placements.append(.none)
                 continue
             }
@@ -187,7 +183,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                     let descriptor = try buffer.withBytes { bytes throws(BucketError) in
                         try files.writeBlob(blob, bytes)
                     }
-                    File.startWriteback(descriptor, from: 0, count: size)
+                    File.startWriteback(descriptor, from: 0, count: UInt64(buffer.count))
                     written.append((placements.count, descriptor))
                 case .staged(let file): try file.place(in: directory, as: blob)
                 }

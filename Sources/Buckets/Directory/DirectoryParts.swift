@@ -23,6 +23,8 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         var gates: [ObjectIdentifier: ChangeGate] = [:]
         /// The parts of the object. nil before the selection, and after a part was kept since.
         var selection: [PartRow]?
+        /// Whether the blob has bytes after those of the object.
+        var isTooLong = false
     }
     private let held = Lock(State())
 
@@ -176,16 +178,24 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
                 try await copy(part, from: source, to: blob, at: move.target, files)
             }
         }
-        try await inStore { () throws(BucketError) in
+        let size = try await inStore { () throws(BucketError) in
             try await pool.run { () throws(BucketError) in
+                var status = stat()
+                if fstat(blob, &status) != 0 { throw BucketError("fstat", "blob \(row.blob) of \(files.path)") }
                 if fdatasync(blob) != 0 { throw BucketError("fdatasync", "blob \(row.blob) of \(files.path)") }
+                return UInt64(status.st_size)
             }
         }
+        guard size >= facts.size else {
+            throw .store(
+                BucketError(.internal, "blob \(row.blob) has \(size) bytes, but \(facts.size) were acknowledged"))
+        }
+        held.withLock { $0.isTooLong = size > facts.size }
     }
 
     /// Frees the space after the object's bytes, which parts used until the commit. A failure is harmless.
     override func committed(_ row: SessionRow, _ directory: OpenDirectory) async {
-        guard held.withLock({ $0.layout.end }) > row.offset else { return }
+        guard held.withLock({ $0.isTooLong }) else { return }
         let files = directory.files
         await bucket.pool.run {
             guard let blob = try? files.openForParts(row.blob) else { return }
@@ -228,5 +238,76 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
                     "part \(part.number) of \(files.path)")
             }
         }
+    }
+}
+
+/// A part in progress. Its bytes go to their place in the upload's blob, or to a staged file.
+final class DirectoryPartUpload: PartUpload {
+    private let upload: DirectoryParts
+    private let number: Int
+    private let plan: PartPlan
+    private let place: DirectoryParts.Place
+    private let body: DirectoryBody
+    private var taken: UInt64 = 0
+    private var facts: ContentFacts?
+    private var isEnded = false
+
+    init(
+        _ upload: DirectoryParts, _ number: Int, _ plan: PartPlan, _ place: DirectoryParts.Place, _ loop: EventLoop,
+        _ pool: BlockingPool
+    ) {
+        self.upload = upload
+        self.number = number
+        self.plan = plan
+        self.place = place
+        body = DirectoryBody(place.target, plan.digests, expected: plan.size, loop, pool) {
+            if let staged = place.staged { UploadContent.staged(staged).discard() }
+            upload.end(place)
+        }
+    }
+
+    deinit { abort() }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        precondition(facts == nil, "write after finish")
+        if place.gate.isClosed { throw SessionError.superseded }
+        guard bytes.byteCount <= plan.size - taken else { throw SessionError.lengthExceeded(limit: plan.size) }
+        do throws(BucketError) {
+            let count = try body.write(bytes)
+            taken += UInt64(count)
+            return count
+        } catch { throw place.gate.isClosed ? SessionError.superseded : .store(error) }
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) { body.whenWritable(resume) }
+
+    func finish() async throws(SessionError) -> ContentFacts {
+        guard taken == plan.size else { throw .lengthMismatch(declared: plan.size) }
+        do throws(BucketError) {
+            let facts = try await body.finish().0
+            self.facts = facts
+            return facts
+        } catch { throw place.gate.isClosed ? .superseded : .store(error) }
+    }
+
+    func keep() async throws(SessionError) -> Part {
+        guard let facts, !isEnded else { throw .store(BucketError(.internal, "keep without finish")) }
+        guard place.gate.begin() else { throw .superseded }
+        isEnded = true
+        defer {
+            place.gate.end()
+            upload.end(place)
+        }
+        do throws(BucketError) { _ = try await body.sync() } catch {
+            if let staged = place.staged { UploadContent.staged(staged).discard() }
+            throw .store(error)
+        }
+        return try await upload.keep(number, facts, place)
+    }
+
+    func abort() {
+        if isEnded { return }
+        isEnded = true
+        body.abort()
     }
 }

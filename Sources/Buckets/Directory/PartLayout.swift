@@ -20,9 +20,6 @@ struct PartLayout {
     /// The rows by number.
     var sorted: [PartRow] { rows.values.sorted { $0.number < $1.number } }
 
-    /// The end of the last part that ever was in the upload's blob, as far as it is known.
-    private(set) var end: UInt64 = 0
-
     /// Replaces the rows. Reservations remain.
     mutating func load(_ rows: [PartRow]) {
         self.rows = [:]
@@ -31,7 +28,6 @@ struct PartLayout {
 
     mutating func keep(_ row: PartRow) {
         rows[row.number] = row
-        end = max(end, row.place?.upperBound ?? 0)
         step = max(step, row.size)
     }
 
@@ -44,7 +40,6 @@ struct PartLayout {
         guard rows[number] == nil, !reserved.values.contains(where: { $0.overlaps(place) }),
             !rows.values.contains(where: { $0.place?.overlaps(place) ?? false })
         else { return nil }
-        end = max(end, place.upperBound)
         lastReservation += 1
         reserved[lastReservation] = place
         return (lastReservation, offset)

@@ -48,6 +48,7 @@ public struct ProposedObject: Sendable, Equatable {
         var md5: [UInt8]?
         var crc32c: UInt32?
         var contentType: String?
+        var isComplete = false
     }
 
     /// Safety: changed only by a ``ProposedObject`` that holds the only reference.
@@ -83,6 +84,11 @@ public struct ProposedObject: Sendable, Equatable {
     public var crc32c: UInt32? {
         get { known?.facts.crc32c }
         set { change { $0.crc32c = newValue } }
+    }
+    /// Whether the store has the bytes. Digests that are nil then are not known later either.
+    public var isComplete: Bool {
+        get { known?.facts.isComplete ?? false }
+        set { change { $0.isComplete = newValue } }
     }
     /// The content type of an upload, if nothing else in ``attributes`` is known.
     var contentType: String? {

@@ -138,8 +138,9 @@ public struct RulesPolicy: Policy {
         var facts = ObjectFacts(name: access.name, bucket: access.bucket)
         facts.setNotStored()
         facts.set(.size, proposal.size.map { .known(.int(Int64(clamping: $0))) } ?? .unknown)
-        facts.set(.md5Hash, proposal.md5.map { .known(.string(Base64.encode($0))) } ?? .unknown)
-        facts.set(.crc32c, proposal.crc32c.map { .known(.string($0.base64)) } ?? .unknown)
+        let missing: Fact = proposal.isComplete ? .absent : .unknown
+        facts.set(.md5Hash, proposal.md5.map { .known(.string(Base64.encode($0))) } ?? missing)
+        facts.set(.crc32c, proposal.crc32c.map { .known(.string($0.base64)) } ?? missing)
         if let attributes = proposal.attributes {
             facts.set(attributes)
         } else {

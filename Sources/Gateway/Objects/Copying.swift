@@ -54,6 +54,7 @@ extension OperationHandler {
             authorizer.proposal.size = object.size
             authorizer.proposal.md5 = object.md5
             authorizer.proposal.crc32c = object.crc32c
+            authorizer.proposal.isComplete = true
             if isContested { plan.existing = try await bucket.current(name) }
             try await authorizer.authorize(&plan.existing, name)
             plan.preconditions = try await bucket.pinned(conditions, to: plan.existing, \.atomicUploads)

@@ -76,6 +76,7 @@ extension OperationHandler {
         authorizer.proposal.size = facts.size
         authorizer.proposal.md5 = facts.md5
         authorizer.proposal.crc32c = facts.crc32c
+        authorizer.proposal.isComplete = true
         var existing = known
         // The object may have changed during the upload. Read it again if the store accepts new conditions now.
         var isStale = known != .unknown

@@ -72,10 +72,10 @@ extension Uploads {
         _ id: String, _ buckets: [(name: String, driver: any SessionDriver)]
     ) async throws(Problem) {
         for (name, driver) in buckets {
-            var wanted: UploadSessionID?
+            var wanted: StoredUpload?
             do throws(BucketError) {
                 try await forEach(name, driver) { found in
-                    if BytewiseString.areEqual(found.publicID, id) { wanted = found.id }
+                    if BytewiseString.areEqual(found.publicID, id) { wanted = found }
                     return wanted == nil
                 }
             } catch {
@@ -83,11 +83,16 @@ extension Uploads {
             }
             guard let wanted else { continue }
             do throws(SessionError) {
-                try await driver.openSession(wanted).cancel()
+                if wanted.context.dialect == .parts, let driver = driver as? any PartsDriver {
+                    // Without its key, which the client's URL has, because nothing is sent.
+                    try await driver.openParts(wanted.id, wanted.state.name, key: []).cancel()
+                } else {
+                    try await driver.openSession(wanted.id).cancel()
+                }
             } catch {
                 throw Problem(error)
             }
-            return ended(wanted, .cancelled)
+            return ended(wanted.id, .cancelled)
         }
         throw Problem(uploadNotFound: "no session has this ID")
     }

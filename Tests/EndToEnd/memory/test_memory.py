@@ -20,6 +20,7 @@ import raw
 import wire
 from bounds import BOUND, DOWNLOAD, MIB, SESSIONS, UPLOAD, a_hundred_appends, held, many, sparse
 from program import curl, wait_until
+from sessions import begin_parts
 
 pytestmark = pytest.mark.skipif("SANITIZER" in os.environ, reason="sanitizers keep what was freed")
 IDLE = int(os.environ.get("IDLE_CONNECTIONS", "2000"))
@@ -86,6 +87,16 @@ def test_a_hundred_resumable_uploads(launch, tmp_path, report, dialect):
     server = launch(extra=SESSIONS, threads=2)
     a_hundred_appends(server, wire.Wire(server), dialect, sparse(tmp_path / "source", UPLOAD))
     held(server, report, "100 resumable uploads")
+
+
+def test_a_hundred_uploads_in_parts(launch, tmp_path, report):
+    server = launch(extra=SESSIONS, threads=2)
+    client, source = wire.Wire(server), sparse(tmp_path / "source", UPLOAD // 2)
+    uploads = [begin_parts(client, f"o{number}") for number in range(100)]
+    for number in (2, 1):
+        many([["-T", source, server.url(f"{upload.path}&part={number}")] for upload in uploads])
+    assert all(upload.complete([1, 2]).status == 201 for upload in uploads)
+    held(server, report, "100 uploads in parts")
 
 
 def stalled_http1(server, tls):

@@ -1,5 +1,7 @@
-"""A client of upload sessions (draft-ietf-httpbis-resumable-upload): single requests with curl, or raw ones that are cut."""
+"""A client of upload sessions (draft-ietf-httpbis-resumable-upload) and of uploads in parts: single requests with curl, or raw ones that
+are cut."""
 
+import json
 import socket
 import urllib.parse
 
@@ -42,6 +44,48 @@ class Session:
 def begin(wire, name, body=None, *fields, method="PUT", bucket="photos"):
     """Creates a session with a first part of the body."""
     return Session(wire, wire.call(method, f"/b/{bucket}/o/{name}", [complete(False), *fields], body))
+
+
+class Parts:
+    """An upload in parts, by the response that began it."""
+
+    def __init__(self, wire, begun):
+        assert begun.status == 201, begun
+        self.wire, self.begun = wire, begun
+        url = urllib.parse.urlsplit(begun["location"])
+        self.path = f"{url.path}?{url.query}"
+        assert begun.json["url"] == begun["location"] and url.query.startswith("parts=")
+        secret(url.query.removeprefix("parts="))
+
+    def at(self, wire):
+        """The same upload, for another client or server."""
+        return Parts(wire, self.begun)
+
+    def put(self, number, body, *fields):
+        return self.wire.call("PUT", f"{self.path}&part={number}", fields, body)
+
+    def stored(self, number, body, *fields):
+        """Stores a part; returns its facts."""
+        response = self.put(number, body, *fields)
+        assert response.status == 200 and response.json["part"] == number, response
+        return response.json
+
+    def list(self, more=""):
+        response = self.wire.call("GET", self.path + more)
+        assert response.status == 200, response
+        return response.json
+
+    def complete(self, parts=None, *fields):
+        body = None if parts is None else parts if isinstance(parts, str) else json.dumps({"parts": parts})
+        return self.wire.call("POST", self.path, fields, body)
+
+    def cancel(self, *fields):
+        return self.wire.call("DELETE", self.path, fields)
+
+
+def begin_parts(wire, name, *fields, bucket="photos"):
+    """Begins an upload in parts."""
+    return Parts(wire, wire.call("POST", f"/b/{bucket}/o/{name}?parts", fields))
 
 
 def problem(answer, status, code):
