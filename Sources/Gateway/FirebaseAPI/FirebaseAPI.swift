@@ -45,8 +45,8 @@ final class FirebaseAPI: Dialect {
         _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
     ) -> Route? { nil }
 
-    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
-        -> ObjectOperation
+    func parse(_ route: Route, in bucket: Bucket, among buckets: ServedBuckets, _ context: RequestContext)
+        throws(Problem) -> ObjectOperation
     {
         let method = context.exchange.head.method
         switch method {

@@ -11,17 +11,24 @@ extension Route {
 }
 
 extension CopyRequest {
-    /// Parses `copyFrom` or `moveFrom`, whose value is the name of the source, and `sourceGeneration`.
-    /// - Throws: ``Problem`` with `invalid-argument` or `invalid-name`.
-    convenience init(_ query: QueryParameters, in bucket: Bucket, _ context: RequestContext) throws(Problem) {
-        var source: (name: ObjectName, isMoved: Bool)?
+    /// Parses `copyFrom` or `moveFrom`, whose value is the name of the source, `sourceBucket` and `sourceGeneration`.
+    /// - Throws: ``Problem`` with `invalid-argument`, `invalid-name` or `bucket-not-found`.
+    convenience init(
+        _ query: QueryParameters, in bucket: Bucket, among buckets: ServedBuckets, _ context: RequestContext
+    ) throws(Problem) {
+        var source: (name: String, isMoved: Bool)?
+        var sourceBucket: Bucket?
         var generation: Int64?
         for parameter in query.all {
             switch parameter.name {
             case "copyFrom", "moveFrom":
                 if source != nil { throw Problem(.invalidArgument, "copyFrom and moveFrom are given once.") }
                 let text = try QueryParameters.decoded(parameter.value, of: parameter.name)
-                source = (try bucket.objectName(decoded: text), parameter.name == "moveFrom")
+                source = (text, parameter.name == "moveFrom")
+            case "sourceBucket":
+                if sourceBucket != nil { throw Problem(.invalidArgument, "sourceBucket is given once.") }
+                sourceBucket = buckets[try QueryParameters.decoded(parameter.value, of: parameter.name)]
+                if sourceBucket == nil { throw Problem.noBucket }
             case "sourceGeneration":
                 let digits = Array(parameter.value)
                 guard generation == nil, let value = Decimal.saturating(digits.span), value <= Int64.max else {
@@ -32,8 +39,9 @@ extension CopyRequest {
             }
         }
         guard let source else { throw Problem(.invalidArgument, "copyFrom or moveFrom names the source.") }
+        let origin = sourceBucket ?? bucket
         self.init(
-            source.name, removesSource: source.isMoved, sourceGeneration: generation, context.conditions,
+            try origin.objectName(decoded: source.name), in: origin, removesSource: source.isMoved, sourceGeneration: generation, context.conditions,
             PatchRequest(context))
     }
 }

@@ -30,8 +30,8 @@ final class NativeAPI: Dialect {
         return route?.methods(canSign: canSign) ?? Route.objectMethods(canSign)
     }
 
-    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
-        -> ObjectOperation
+    func parse(_ route: Route, in bucket: Bucket, among buckets: ServedBuckets, _ context: RequestContext)
+        throws(Problem) -> ObjectOperation
     {
         let method = context.method
         if case .session(let token) = route.path {
@@ -52,7 +52,7 @@ final class NativeAPI: Dialect {
         // The same for a copy or a move.
         if route.asksForCopy, !route.isFolder, !route.claimsGrant {
             guard method == .post else { throw notAllowed(route) }
-            return .copy(try bucket.objectName(path), try CopyRequest(route.query, in: bucket, context))
+            return .copy(try bucket.objectName(path), try CopyRequest(route.query, in: bucket, among: buckets, context))
         }
         if let token = route.partsToken, !route.isFolder, !route.claimsGrant {
             return try parts(token, try bucket.objectName(path), route, in: bucket, context)

@@ -3,9 +3,11 @@ import HTTPServer
 import System
 import Wire
 
-/// A copy or a move within a bucket. A class because it is large, so that other operations stay small.
+/// A copy or a move. A class because it is large, so that other operations stay small.
 final class CopyRequest {
     let source: ObjectName
+    /// The source's bucket.
+    let bucket: Bucket
     /// Whether the source is deleted after the copy.
     let removesSource: Bool
     /// The generation that the source must have; nil for any.
@@ -16,10 +18,11 @@ final class CopyRequest {
     let changes: PatchRequest
 
     init(
-        _ source: ObjectName, removesSource: Bool, sourceGeneration: Int64?, _ conditions: Conditions,
+        _ source: ObjectName, in bucket: Bucket, removesSource: Bool, sourceGeneration: Int64?, _ conditions: Conditions,
         _ changes: PatchRequest
     ) {
         self.source = source
+        self.bucket = bucket
         self.removesSource = removesSource
         self.sourceGeneration = sourceGeneration
         self.conditions = conditions
@@ -34,12 +37,12 @@ extension OperationHandler {
         let sources = SourceAuthorizer(self, request)
         var source = CurrentObject.unknown
         try await sources.authorize(&source)
-        if BytewiseString.areEqual(name.value, request.source.value) {
+        if request.bucket === bucket, BytewiseString.areEqual(name.value, request.source.value) {
             throw Problem(.invalidArgument, "An object can't be copied onto itself. PATCH changes its properties.")
         }
         let conditions = try request.conditions.get()
         try await bucket.require(conditions, \.atomicUploads)
-        if request.removesSource { try await requireMoves() }
+        if request.removesSource { try await requireMoves(request) }
         if let problem = request.changes.problem { throw problem }
         let text = try await context.collect(limit: AttributePatch.maximumBytes)
         let patch = text.isEmpty ? AttributePatch() : try request.changes.decode(text)
@@ -59,30 +62,30 @@ extension OperationHandler {
             try await authorizer.authorize(&plan.existing, name)
             plan.preconditions = try await bucket.pinned(conditions, to: plan.existing, \.atomicUploads)
             do throws(Problem) {
-                return try await performed(plan, name, request.source)
+                return try await performed(plan, name, request)
             } catch {
                 guard error.code == .preconditionFailed || error.code == .objectNotFound else { throw error }
                 isContested = true
                 return nil
             }
         }
-        if let remaining { try await remove(request.source, remaining) }
+        if let remaining { try await remove(remaining, request) }
         return .stored(result)
     }
 
     /// Checks that the store can delete the copied version and no other. Otherwise each move would leave two objects.
-    private func requireMoves() async throws(Problem) {
-        let capabilities = try await bucket.capabilities()
+    private func requireMoves(_ request: CopyRequest) async throws(Problem) {
+        let capabilities = try await request.bucket.capabilities()
         guard capabilities.atomicMoves || capabilities.atomicDeletions else {
             throw Problem(
-                .notImplemented, "The bucket's store can't delete the copied version alone. Nothing was copied.")
+                .notImplemented, "The source's store can't delete the copied version alone. Nothing was copied.")
         }
     }
 
     /// Deletes the source of a move, if it is still the copied object.
-    private func remove(_ source: ObjectName, _ object: ObjectMetadata) async throws(Problem) {
+    private func remove(_ object: ObjectMetadata, _ request: CopyRequest) async throws(Problem) {
         do throws(Problem) {
-            try await bucket.delete(source, Preconditions().pinned(to: .object(object)))
+            try await request.bucket.delete(request.source, Preconditions().pinned(to: .object(object)))
         } catch {
             if error.code == .objectNotFound { return }
             throw Problem(
@@ -101,9 +104,14 @@ extension OperationHandler {
 
     /// Makes the copy: by the store itself if it can, otherwise by reading and storing the bytes.
     /// - Returns: The result, and the source if it must still be deleted.
-    private func performed(_ plan: CopyPlan, _ name: ObjectName, _ source: ObjectName)
+    private func performed(_ plan: CopyPlan, _ name: ObjectName, _ request: CopyRequest)
         async throws(Problem) -> (CommitResult, ObjectMetadata?)
     {
+        guard request.bucket === bucket else {
+            var copy = plan
+            copy.removesSource = false
+            return (try await streamedCopy(copy, to: name, request), plan.removesSource ? plan.source : nil)
+        }
         let capabilities = try await bucket.capabilities()
         let remaining = plan.removesSource && !capabilities.atomicMoves ? plan.source : nil
         var plan = plan
@@ -111,20 +119,20 @@ extension OperationHandler {
         if capabilities.copies && (plan.preconditions.isEmpty || capabilities.atomicCopies) {
             return (try await bucket.copy(to: name, plan), remaining)
         }
-        return (try await streamedCopy(plan, to: name, source), remaining)
+        return (try await streamedCopy(plan, to: name, request), remaining)
     }
 
-    /// Copies the bytes through the gateway, for stores that can't copy under these conditions.
-    private func streamedCopy(_ plan: CopyPlan, to name: ObjectName, _ source: ObjectName)
+    /// Copies the bytes through the gateway: between buckets, and in stores that can't copy under these conditions.
+    private func streamedCopy(_ plan: CopyPlan, to name: ObjectName, _ request: CopyRequest)
         async throws(Problem) -> CommitResult
     {
         let object = plan.source
-        let reader = try await bucket.open(source, ReadPlan())
+        let reader = try await request.bucket.open(request.source, ReadPlan())
         guard reader.metadata.generation == object.generation, reader.metadata.etag == object.etag else {
             reader.close()
             throw Problem(BucketError(.preconditionFailed))
         }
-        let bytes = try await bucket.bytes(of: reader, 0..<object.size)
+        let bytes = try await request.bucket.bytes(of: reader, 0..<object.size)
         defer { bytes.close() }
         var upload = UploadPlan(
             plan.attributes, size: object.size, preconditions: plan.preconditions, existing: plan.existing)
@@ -191,14 +199,15 @@ extension OperationHandler {
 
 /// Authorizes what a copy or a move does to its source. Confined to the request's loop.
 private struct SourceAuthorizer {
-    private let bucket: Bucket
     private let request: CopyRequest
+    /// In bytes.
+    private let maximumSize: UInt64
     private let authorizers: [Authorizer]
 
     init(_ handler: OperationHandler, _ request: CopyRequest) {
-        let bucket = handler.bucket
-        self.bucket = bucket
+        let bucket = request.bucket
         self.request = request
+        maximumSize = handler.bucket.maximumObjectSize
         let kinds: [RequestedAccess.Kind] = request.removesSource ? [.get, .delete] : [.get]
         authorizers = kinds.map { kind in
             Authorizer(
@@ -216,15 +225,13 @@ private struct SourceAuthorizer {
     func object(_ source: inout CurrentObject) async throws(Problem) -> ObjectMetadata {
         if source == .unknown {
             try await authorize(&source)
-            if source == .unknown { source = try await bucket.current(request.source) }
+            if source == .unknown { source = try await request.bucket.current(request.source) }
         }
         guard case .object(let object) = source else { throw Problem(BucketError(.objectNotFound)) }
         if let generation = request.sourceGeneration, generation != object.generation {
             throw Problem(BucketError(.preconditionFailed))
         }
-        if object.size > bucket.maximumObjectSize {
-            throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
-        }
+        if object.size > maximumSize { throw Problem(BodyError.tooLarge, limit: maximumSize) }
         return object
     }
 }

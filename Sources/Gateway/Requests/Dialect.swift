@@ -44,8 +44,10 @@ protocol Dialect: AnyObject, Sendable {
     func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets) throws(Problem) -> Bucket
 
     /// Parses the request's head into an operation. The body has not been read yet.
+    /// - Parameter buckets: All buckets, for operations that concern a second one.
     /// - Throws: ``Problem`` if the route does not support the method, or the name or an argument is invalid.
-    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem) -> ObjectOperation
+    func parse(_ route: Route, in bucket: Bucket, among buckets: ServedBuckets, _ context: RequestContext)
+        throws(Problem) -> ObjectOperation
 
     /// The grant that a route claims or offers.
     /// - Throws: ``Problem`` if the grant is not valid.

@@ -152,7 +152,7 @@ public final class Gateway: Sendable {
     {
         if !route.claimsGrant { try context.admit(callers) }
         let bucket = try dialect.bucket(of: route, context, among: buckets)
-        let operation = try dialect.parse(route, in: bucket, context)
+        let operation = try dialect.parse(route, in: bucket, among: buckets, context)
         let access = operation.access(in: bucket)
         context.record.operation = access.kind
         if readsDetails, bucket.asksServices, context.record.trace == nil {

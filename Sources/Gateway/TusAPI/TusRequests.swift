@@ -3,8 +3,8 @@ import HTTPServer
 import Wire
 
 extension TusAPI {
-    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
-        -> ObjectOperation
+    func parse(_ route: Route, in bucket: Bucket, among buckets: ServedBuckets, _ context: RequestContext)
+        throws(Problem) -> ObjectOperation
     {
         guard case .session(let token) = route.path else { return try create(bucket, context) }
         let action: SessionRequest.Action
