@@ -41,7 +41,8 @@ extension CopyRequest {
         guard let source else { throw Problem(.invalidArgument, "copyFrom or moveFrom names the source.") }
         let origin = sourceBucket ?? bucket
         self.init(
-            try origin.objectName(decoded: source.name), in: origin, removesSource: source.isMoved, sourceGeneration: generation, context.conditions,
+            try origin.objectName(decoded: source.name), in: origin, removesSource: source.isMoved,
+            sourceGeneration: generation, context.conditions,
             PatchRequest(context))
     }
 }

@@ -18,7 +18,8 @@ final class CopyRequest {
     let changes: PatchRequest
 
     init(
-        _ source: ObjectName, in bucket: Bucket, removesSource: Bool, sourceGeneration: Int64?, _ conditions: Conditions,
+        _ source: ObjectName, in bucket: Bucket, removesSource: Bool, sourceGeneration: Int64?,
+        _ conditions: Conditions,
         _ changes: PatchRequest
     ) {
         self.source = source
