@@ -24,7 +24,8 @@ final class RawDialect: Dialect {
 
     func methods(at route: Route?) -> String { "GET, OPTIONS" }
 
-    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
+    func parse(_ route: Route, in bucket: Bucket, among buckets: ServedBuckets, _ context: RequestContext)
+        throws(Problem)
         -> ObjectOperation
     {
         guard context.exchange.head.method == "GET", case .named(let path) = route.path else {
