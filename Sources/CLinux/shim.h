@@ -17,6 +17,8 @@
 // give both modules different declarations of the same structures.
 extern int accept4(int, struct sockaddr *, socklen_t *, int);
 extern ssize_t preadv2(int, const struct iovec *, int, off_t, int);
+extern ssize_t copy_file_range(int, int64_t *, int, int64_t *, size_t, unsigned int);
+extern int fallocate(int, int, int64_t, int64_t);
 extern int sched_getaffinity(pid_t, size_t, void *);
 extern int sync_file_range(int, int64_t, int64_t, unsigned int);
 
@@ -37,8 +39,10 @@ static inline int sluice_start_writeback(int fd, int64_t offset, int64_t count) 
 
 // Copies within the kernel, without moving the descriptors' offsets (copy_file_range(2)).
 static inline ssize_t sluice_copy_range(int from, int64_t start, int to, int64_t offset, size_t count) {
-    loff_t in = start, out = offset;
-    return copy_file_range(from, &in, to, &out, count, 0);
+    return copy_file_range(from, &start, to, &offset, count, 0);
 }
+
+// FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE: frees the blocks of a range, which then reads as zeros (fallocate(2)).
+static inline int sluice_punch_hole(int fd, int64_t offset, int64_t count) { return fallocate(fd, 3, offset, count); }
 
 #endif

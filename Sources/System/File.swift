@@ -83,6 +83,11 @@ public enum File {
         _ = sluice_start_writeback(descriptor, Int64(offset), Int64(count))
     }
 
+    /// Frees the space of a range without changing the file's size. File systems without support ignore it.
+    public static func punchHole(_ descriptor: Int32, from offset: UInt64, count: UInt64) {
+        _ = sluice_punch_hole(descriptor, Int64(offset), Int64(count))
+    }
+
     /// Copies at most `count` bytes between two files, or disjoint ranges of one, within the kernel. May wait for a disk.
     /// - Returns: The number of copied bytes; nil if the file system can't, or the source ends at `start`.
     /// - Throws: ``SystemError`` if it failed.

@@ -129,6 +129,10 @@ final class BodyReceiver: @unchecked Sendable {
 
     func discard() {
         guard descriptor >= 0 else { return }
+        if case .file(_, let start, _, let gate) = target, offset > start, gate.begin() {
+            File.punchHole(descriptor, from: start, count: offset - start)
+            gate.end()
+        }
         close(descriptor)
         descriptor = -1
         if case .staged(let directory) = target { directory.files.removeStaged(id) }

@@ -54,7 +54,7 @@ final class NativeAPI: Dialect {
             guard method == .post else { throw notAllowed(route) }
             return .copy(try bucket.objectName(path), try CopyRequest(route.query, in: bucket, among: buckets, context))
         }
-        if let token = route.partsToken, !route.isFolder, !route.claimsGrant {
+        if let token = route.partsToken, !route.isFolder {
             return try parts(token, try bucket.objectName(path), route, in: bucket, context)
         }
         let isMetadata = route.asksForMetadata
@@ -107,6 +107,9 @@ final class NativeAPI: Dialect {
     ) throws(Problem) -> (any Grant)? {
         guard let keys = callers.links, let name = operation.name else {
             throw Problem(.invalidLink, "No link leads here.", cause: "no link can be for this")
+        }
+        if case .parts = operation {
+            throw Problem(.invalidLink, "No link leads here.", cause: "a link is not for an upload in parts")
         }
         let (link, key) = try SignedLink.verified(
             method: context.exchange.head.method, bucket: bucket.name, name: name.value,

@@ -14,6 +14,7 @@ from digests import crc32c
 from directory import leftovers
 from program import BINARY, new_token, wait_until
 from secret_words import secret
+from signed_links import new_key, sign
 from sessions import Raw, begin_parts as begin, problem
 from wire import Wire
 
@@ -121,6 +122,18 @@ def test_bad_requests_say_what_is_wrong(wire, folder):
     wire.call("POST", f"/b/photos/o/{folder}/b?{token}").is_problem("upload-not-found")
     # All of this has harmed nothing.
     assert upload.complete([1, 3]).status == 201 and wire.get(f"{folder}/a").body == DATA[:1000] * 2
+
+
+def test_a_link_is_not_for_parts(launch, tmp_path):
+    keys = tmp_path / "link-keys"
+    keys.write_text(new_key("k1"))
+    keys.chmod(0o600)
+    wire = Wire(launch(extra=f"links: {{ keys: {keys} }}\n"))
+    upload = begin(wire, "a")
+    link = sign(keys, "/b/photos/o/a", "--method", "PUT")
+    for path in (f"{link}&parts=x&part=1", f"{link}&{upload.path.split('?')[1]}&part=1"):
+        wire.call("PUT", path, [], b"bytes").is_problem("invalid-link")
+    wire.missing("a")
 
 
 def test_preconditions_are_those_of_the_beginning(wire, folder):
