@@ -4,6 +4,9 @@ import System
 final class CloudSession: UploadSession {
     let id: UploadSessionID
     let sessions: CloudSessions
+    let isInParts: Bool
+    /// The parts that are being received.
+    let parts = CloudPartsInProgress()
     private let service: any CloudSessionService
     private let turn = AsyncTurn()
     private let current = Lock<CloudAppend?>(nil)
@@ -11,15 +14,16 @@ final class CloudSession: UploadSession {
     /// The maximum number of attempts while other gateways commit too.
     private static let attempts = 8
 
-    init(_ id: UploadSessionID, _ sessions: CloudSessions) {
+    init(_ id: UploadSessionID, _ sessions: CloudSessions, isInParts: Bool) {
         self.id = id
+        self.isInParts = isInParts
         self.sessions = sessions
         service = sessions.service
         known = Lock(
-            CloudSessionFile(id, sessions.service, sessions.owner, clock: sessions.clock))
+            CloudSessionFile(id, sessions.service, sessions.owner, isInParts: isInParts, clock: sessions.clock))
     }
 
-    deinit { sessions.registry.remove(id) }
+    deinit { sessions.registry(isInParts: isInParts).remove(id) }
 
     var file: CloudSessionFile { known.withLock { $0 } }
 
@@ -31,7 +35,7 @@ final class CloudSession: UploadSession {
 
     /// Waits for its turn, ends an append in progress, and runs `body`.
     /// - Parameter givingUp: Whether to return early if the client goes away before the turn comes.
-    private func inTurn<Result: Sendable>(
+    func inTurn<Result: Sendable>(
         keepingAppend: Bool = true, givingUp: Bool = false,
         _ body: @escaping @Sendable () async throws(SessionError) -> Result
     ) async throws(SessionError) -> Result {
@@ -73,7 +77,7 @@ final class CloudSession: UploadSession {
     }
 
     /// Adds the result of an earlier commit to the state; nil if that has stored no object.
-    private func settled(_ state: CloudSessionState) async throws(SessionError)
+    func settled(_ state: CloudSessionState) async throws(SessionError)
         -> CloudSessionState?
     {
         guard state.end == nil, state.intent != nil,
@@ -132,7 +136,8 @@ final class CloudSession: UploadSession {
 
     func finish() async throws(SessionError) -> ContentFacts {
         try await inTurn { [self] () throws(SessionError) in
-            let state = try await file.claim()
+            // The parts were just selected. A commit finds out if another gateway has selected others.
+            let state = isInParts ? try await file.trusted() : try await file.claim()
             if case .closed = state.end { throw .finished }
             return try await inStore { () throws(BucketError) in try state.facts() }
         }
@@ -151,6 +156,9 @@ final class CloudSession: UploadSession {
                     return result
                 }
                 if state.end != nil { throw .finished }
+                if isInParts, state.selected.isEmpty {
+                    throw .store(BucketError(.internal, "a commit without selected parts"))
+                }
                 guard facts.size == state.offset else {
                     throw .offsetMismatch(durable: state.offset)
                 }
@@ -245,7 +253,7 @@ final class CloudSession: UploadSession {
 
 /// Runs `body` to its end, even if the caller's task is cancelled because its client went away: a request of the
 /// session may have been executed then, and the state must record it.
-private func toItsEnd<Result: Sendable>(
+func toItsEnd<Result: Sendable>(
     _ body: @escaping @Sendable () async throws(SessionError) -> Result
 ) async throws(SessionError) -> Result {
     let task = Task(executorPreference: EventLoop.current) {

@@ -1,15 +1,18 @@
 import Wire
 
 // A state as bytes: a version, then all properties in a fixed order. Numbers are big-endian, and values of variable
-// size are preceded by their size (32 bits). Unknown versions are rejected.
+// size are preceded by their size (32 bits). Unknown versions are rejected. The version tells an upload in parts from a
+// session, so that a program without uploads in parts can read the sessions.
 extension CloudSessionState {
     private static let version: UInt8 = 2
+    private static let partsVersion: UInt8 = 3
+    private static func isKnown(version: UInt8) -> Bool { [CloudSessionState.version, partsVersion].contains(version) }
     /// The maximum size of a state in bytes: 4 MiB, which 10,000 parts with long entity tags do not reach.
     static let maximumBytes = 4 << 20
 
     var bytes: [UInt8] {
         var writer = StateWriter()
-        writer.put(CloudSessionState.version)
+        writer.put(isInParts ? CloudSessionState.partsVersion : CloudSessionState.version)
         writer.put(name)
         writer.put(attributes)
         writer.put(created)
@@ -49,9 +52,10 @@ extension CloudSessionState {
         }
         var reader = StateReader(bytes)
         let version: UInt8 = try reader.number()
-        guard version == CloudSessionState.version else {
+        guard CloudSessionState.isKnown(version: version) else {
             throw StateReader.malformed("version \(version)")
         }
+        isInParts = version == CloudSessionState.partsVersion
         name = try reader.text()
         attributes = try reader.attributes()
         created = try reader.number()
@@ -90,7 +94,7 @@ extension CloudSessionState {
     /// - Throws: ``BucketError`` with `.internal` if they have another version.
     init?(readable bytes: [UInt8]) throws(BucketError) {
         do throws(BucketError) { try self.init(bytes) } catch {
-            if let first = bytes.first, first != CloudSessionState.version { throw error }
+            if let first = bytes.first, !CloudSessionState.isKnown(version: first) { throw error }
             return nil
         }
     }
@@ -102,6 +106,7 @@ extension CloudSessionState {
             case .none: 0
             case .s3(let state): state.sent
             case .gcs(let state): state.sent
+            case .gcsParts(let state): state.sent
             }
         var sum = sent
         for size in pieces.map(\.size) + [UInt64(tail.count)] {
@@ -110,7 +115,7 @@ extension CloudSessionState {
             sum = next
         }
         // An ended session owns no bytes.
-        return end != nil || sum == offset && SessionDigests(saved: digests) != nil
+        return end != nil || sum == offset && (isInParts || SessionDigests(saved: digests) != nil)
     }
 }
 
@@ -153,6 +158,13 @@ private struct StateWriter {
         }
     }
 
+    mutating func put(_ parts: [S3TransferState.Part]) {
+        put(parts) {
+            $0.put($1.number)
+            $0.put($1.etag)
+        }
+    }
+
     mutating func put(_ transfer: CloudSessionState.Transfer) {
         switch transfer {
         case .none: put(UInt8(0))
@@ -162,10 +174,7 @@ private struct StateWriter {
             put(state.lostSince) { $0.put($1) }
             put(state.discarded) { $0.put($1) }
             put(state.generation)
-            put(state.parts) {
-                $0.put($1.number)
-                $0.put($1.etag)
-            }
+            put(state.parts)
             put(state.sent)
             put(state.nextNumber)
         case .gcs(let state):
@@ -173,6 +182,12 @@ private struct StateWriter {
             put(state.session) { $0.put($1) }
             put(state.sent)
             put(state.isAhead)
+        case .gcsParts(let state):
+            put(UInt8(3))
+            put(state.upload)
+            put(state.parts)
+            put(state.sent)
+            put(state.isFixed)
         }
     }
 
@@ -281,6 +296,12 @@ private struct StateReader {
         return attributes
     }
 
+    mutating func parts() throws(BucketError) -> [S3TransferState.Part] {
+        try array { (reader) throws(BucketError) in
+            S3TransferState.Part(number: try reader.number(), etag: try reader.text())
+        }
+    }
+
     mutating func transfer() throws(BucketError) -> CloudSessionState.Transfer {
         let kind: UInt8 = try number()
         switch kind {
@@ -291,9 +312,7 @@ private struct StateReader {
             state.lostSince = try optional { (reader) throws(BucketError) in try reader.number() }
             state.discarded = try array { (reader) throws(BucketError) in try reader.text() }
             state.generation = try number()
-            state.parts = try array { (reader) throws(BucketError) in
-                S3TransferState.Part(number: try reader.number(), etag: try reader.text())
-            }
+            state.parts = try parts()
             state.sent = try size()
             state.nextNumber = try number()
             if state.nextNumber == 0 { throw StateReader.malformed("a part number of 0") }
@@ -302,6 +321,9 @@ private struct StateReader {
             return .gcs(
                 GCSTransferState(
                     session: try property(), sent: try size(), isAhead: try flag()))
+        case 3:
+            return .gcsParts(
+                GCSPartsState(upload: try text(), parts: try parts(), sent: try size(), isFixed: try flag()))
         default: throw StateReader.malformed("a transfer of kind \(kind)")
         }
     }

@@ -12,6 +12,8 @@ final class CloudSessionFile: Sendable {
     let id: UploadSessionID
     private let store: any CloudSessionStore
     private let owner: CloudSessionState.Owner
+    /// Whether it is an upload in parts. The state of the other kind counts as missing.
+    private let isInParts: Bool
     /// Microseconds since 1970.
     private let clock: @Sendable () -> Int64
     private struct Known {
@@ -33,11 +35,12 @@ final class CloudSessionFile: Sendable {
 
     init(
         _ id: UploadSessionID, _ store: any CloudSessionStore, _ owner: CloudSessionState.Owner,
-        clock: @escaping @Sendable () -> Int64
+        isInParts: Bool = false, clock: @escaping @Sendable () -> Int64
     ) {
         self.id = id
         self.store = store
         self.owner = owner
+        self.isInParts = isInParts
         self.clock = clock
     }
 
@@ -62,7 +65,7 @@ final class CloudSessionFile: Sendable {
     var size: Int? {
         guard let state = known else { return nil }
         var size = 4096 + state.context.count + state.tail.count
-        if case .s3(let transfer) = state.transfer { size += 128 * transfer.parts.count }
+        size += 128 * state.selected.count
         return size
     }
 
@@ -105,7 +108,8 @@ final class CloudSessionFile: Sendable {
     }
 
     private func check(_ state: CloudSessionState) throws(SessionError) {
-        if state.end == .cancelled || now >= min(state.expires, id.expires) { throw .notFound }
+        let isOver = state.end == .cancelled || now >= min(state.expires, id.expires)
+        if isOver || state.isInParts != isInParts { throw .notFound }
     }
 
     // MARK: Claiming

@@ -41,6 +41,7 @@ struct CloudSessionState: Sendable, Equatable {
         case none
         case s3(S3TransferState)
         case gcs(GCSTransferState)
+        case gcsParts(GCSPartsState)
     }
 
     // MARK: Fixed at the beginning
@@ -52,6 +53,8 @@ struct CloudSessionState: Sendable, Equatable {
     let context: [UInt8]
     /// Random. Stored with the object, so that a commit without a response is recognized.
     let mark: UInt64
+    /// Whether it is an upload in parts, which has no bytes before parts were selected.
+    let isInParts: Bool
 
     // MARK: Ownership
 
@@ -71,7 +74,7 @@ struct CloudSessionState: Sendable, Equatable {
     /// The declared length of the whole object in bytes.
     var length: UInt64?
     var offset: UInt64 = 0
-    /// ``SessionDigests/saved`` of those bytes.
+    /// ``SessionDigests/saved`` of those bytes; empty for an upload in parts.
     var digests: [UInt8]
     /// Hidden objects with the bytes that follow those in ``transfer``.
     var pieces: [Piece] = []
@@ -82,17 +85,27 @@ struct CloudSessionState: Sendable, Equatable {
     var intent: Intent?
     var end: End?
 
+    /// The selected parts of an upload in parts, ordered by number.
+    var selected: [S3TransferState.Part] {
+        switch transfer {
+        case .s3(let state): state.parts
+        case .gcsParts(let state): state.parts
+        case .none, .gcs: []
+        }
+    }
+
     var pending: UInt64 { pieces.reduce(UInt64(tail.count)) { $0 + $1.size } }
 
     init(
         name: String, attributes: ObjectAttributes, created: Int64, context: [UInt8], mark: UInt64,
-        owner: Owner, expires: Int64, length: UInt64?, digests: [UInt8]
+        owner: Owner, expires: Int64, length: UInt64?, digests: [UInt8], isInParts: Bool = false
     ) {
         self.name = name
         self.attributes = attributes
         self.created = created
         self.context = context
         self.mark = mark
+        self.isInParts = isInParts
         self.owner = owner
         self.expires = expires
         self.length = length
@@ -163,8 +176,21 @@ struct GCSTransferState: Sendable, Equatable {
     var isAhead = false
 }
 
+/// An upload in parts to the hidden object ``HiddenName/data(_:)``.
+struct GCSPartsState: Sendable, Equatable {
+    /// The id of the XML API's multipart upload.
+    var upload: String
+    /// The selected parts.
+    var parts: [S3TransferState.Part] = []
+    /// The number of bytes in ``parts``.
+    var sent: UInt64 = 0
+    /// Whether the service may have joined ``parts``, so that no others can be selected.
+    var isFixed = false
+}
+
 extension CloudSessionState {
     func facts() throws(BucketError) -> ContentFacts {
+        if isInParts { return ContentFacts(size: offset, md5: nil, crc32c: nil) }
         guard let digests = SessionDigests(saved: digests) else {
             throw BucketError(.internal, "the digests of an upload session can't be read")
         }

@@ -12,7 +12,8 @@ final class CloudSessions: Sendable {
     let stopLimit: UInt64
     /// Work that the bucket waits for before it closes: appends until their bytes are durable.
     let work: BackgroundTasks
-    let registry = SessionRegistry<CloudSession>()
+    private let sequential = SessionRegistry<CloudSession>()
+    private let inParts = SessionRegistry<CloudSession>()
     /// The sessions used last, the newest at the end. They stay in memory, so that they need not be claimed again.
     private let recent = Lock<[CloudSession]>([])
     private static let recentLimit = 64
@@ -55,16 +56,28 @@ final class CloudSessions: Sendable {
         withExtendedLifetime(dropped) {}
     }
 
-    private func session(_ id: UploadSessionID) -> CloudSession {
-        registry.session(id) { CloudSession(id, self) }
+    /// The sessions in use. Those with appends and those in parts are separate, since an id may be of the other kind.
+    func registry(isInParts: Bool) -> SessionRegistry<CloudSession> { isInParts ? inParts : sequential }
+
+    func session(_ id: UploadSessionID, isInParts: Bool = false) -> CloudSession {
+        registry(isInParts: isInParts).session(id) { CloudSession(id, self, isInParts: isInParts) }
     }
 
     /// Seconds since 1970.
-    private var now: Int64 { clock() / 1_000_000 }
+    var now: Int64 { clock() / 1_000_000 }
 
     // MARK: SessionDriver
 
     func begin(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> CloudSession {
+        var state = try newState(name, plan, isInParts: false)
+        state.transfer = service.newTransfer(name, now: state.created)
+        let session = session(UploadSessionID(expires: plan.expires))
+        try await session.create(state)
+        remember(session)
+        return session
+    }
+
+    func newState(_ name: String, _ plan: SessionPlan, isInParts: Bool) throws(SessionError) -> CloudSessionState {
         let length = plan.upload.size
         guard length ?? 0 <= service.maximumSessionLength else {
             throw .lengthExceeded(limit: service.maximumSessionLength)
@@ -73,15 +86,10 @@ final class CloudSessions: Sendable {
             throw .store(BucketError(.internal, "a context of \(plan.context.count) bytes"))
         }
         guard plan.expires > now else { throw .notFound }
-        var state = CloudSessionState(
+        return CloudSessionState(
             name: name, attributes: plan.upload.attributes, created: clock() / 1000, context: plan.context,
             mark: .random(in: 0 ... .max), owner: owner, expires: plan.expires, length: length,
-            digests: SessionDigests(plan.upload.digests).saved)
-        state.transfer = service.newTransfer(name, now: state.created)
-        let session = session(UploadSessionID(expires: plan.expires))
-        try await session.create(state)
-        remember(session)
-        return session
+            digests: isInParts ? [] : SessionDigests(plan.upload.digests).saved, isInParts: isInParts)
     }
 
     func open(_ id: UploadSessionID) async throws(SessionError) -> CloudSession {

@@ -24,6 +24,8 @@ extension S3Bucket {
             atomicDeletions: decides, lateConditions: false, durable: true)
         // Session states are written conditionally.
         capabilities.uploadSessions = decides
+        capabilities.parts = decides
+        capabilities.minimumPart = decides ? minimumPart : 0
         capabilities.copies = decides
         capabilities.atomicCopies = decides
         return capabilities

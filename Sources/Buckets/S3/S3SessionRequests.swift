@@ -142,7 +142,7 @@ extension S3Bucket: S3SessionRequests {
 
     private static let markField: StaticString = "x-amz-meta-sluice-commit"
 
-    private func uploadTarget(_ name: String, _ upload: String, _ part: String = "") -> String {
+    func uploadTarget(_ name: String, _ upload: String, _ part: String = "") -> String {
         target(name, "\(part)uploadId=\(PercentEncoding.encodeSegment(upload))")
     }
 

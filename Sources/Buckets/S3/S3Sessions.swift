@@ -1,5 +1,5 @@
 extension S3Bucket: SessionDriver {
-    private var openSessions: CloudSessions {
+    var openSessions: CloudSessions {
         sessions.withLock { sessions in
             if let sessions { return sessions }
             let made = CloudSessions(S3SessionService(self), clock: clock, work: cleaning)
@@ -16,13 +16,17 @@ extension S3Bucket: SessionDriver {
     public func beginSession(_ name: String, _ plan: SessionPlan) async throws(SessionError)
         -> any UploadSession
     {
+        try await checkSessions()
+        return try await openSessions.begin(name, plan)
+    }
+
+    func checkSessions() async throws(SessionError) {
         let isPossible = try await inStore { () throws(BucketError) in
             try await decidesConditions()
         }
         guard isPossible else {
             throw .store(BucketError(.unsupported, "the service has no conditional writes"))
         }
-        return try await openSessions.begin(name, plan)
     }
 
     public func openSession(_ id: UploadSessionID) async throws(SessionError) -> any UploadSession {

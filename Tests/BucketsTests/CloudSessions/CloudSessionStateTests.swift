@@ -30,21 +30,28 @@ func randomState(_ random: inout some RandomNumberGenerator) -> CloudSessionStat
     var state = CloudSessionState(
         name: text(), attributes: attributes, created: Int64(number()), context: bytes(),
         mark: number(), owner: number(), expires: Int64(number()), length: flag() ? number() : nil,
-        digests: digests.saved)
+        digests: digests.saved, isInParts: flag())
     (state.stamp, state.isOpen, state.isTakenOver) = (number(), flag(), flag())
     state.tail = bytes()
     state.pieces = (0..<Int.random(in: 0..<4, using: &random)).map { _ in
         CloudSessionState.Piece(number: number(), size: UInt64.random(in: 0..<1000, using: &random))
     }
     let sent = UInt64.random(in: 0..<1_000_000, using: &random)
-    switch Int.random(in: 0..<3, using: &random) {
+    func parts() -> [S3TransferState.Part] {
+        (0..<Int.random(in: 0..<9, using: &random)).map { _ in
+            S3TransferState.Part(number: .random(in: 1...10_000, using: &random), etag: text())
+        }
+    }
+    switch Int.random(in: 0..<4, using: &random) {
     case 0: state.offset = state.pending
+    case 2:
+        state.transfer = .gcsParts(
+            GCSPartsState(upload: text(), parts: parts(), sent: sent, isFixed: flag()))
+        state.offset = state.pending + sent
     case 1:
         var transfer = S3TransferState(upload: property(), lostSince: flag() ? 5 : nil)
         transfer.discarded = flag() ? [text(), text()] : []
-        transfer.parts = (0..<Int.random(in: 0..<9, using: &random)).map { _ in
-            S3TransferState.Part(number: .random(in: 1...10_000, using: &random), etag: text())
-        }
+        transfer.parts = parts()
         (transfer.sent, transfer.nextNumber) = (sent, .random(in: 1...10_000, using: &random))
         state.transfer = .s3(transfer)
         state.offset = state.pending + sent

@@ -79,6 +79,10 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
     var repeatsLists = false
     /// Whether lost multipart uploads are too young to be told from those of others.
     var leavesLost = false
+    /// Whether lists of parts ignore where they should start.
+    var repeatsParts = false
+    /// The maximum number of parts in a page.
+    var partsPage = 2
     /// Whether lists go on forever, in order, with names that are no session's.
     var listsForever = false
     /// How long a call of a session waits for the append that it stops, in nanoseconds.
@@ -303,4 +307,94 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
                     .prefix(1000))
         }
     }
+}
+
+extension S3ModelGateway: CloudPartsService {
+    var minimumPart: UInt64 { 5_000 }
+    var maximumPart: UInt64 { 1 << 30 }
+
+    func newUpload(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
+        -> CloudSessionState.Transfer
+    {
+        let generation = newGeneration(after: 0)
+        let upload = try await beginUpload(state, generation: generation, nil)
+        return .s3(S3TransferState(upload: upload, generation: generation))
+    }
+
+    func streamPart(_ part: CloudPartAddress, _ plan: PartPlan) async throws(BucketError) -> any CloudPartStream {
+        S3ModelPart(self, part)
+    }
+
+    func storePart(_ part: CloudPartAddress, _ bytes: [UInt8], _ facts: ContentFacts) async throws(CloudPartFailure)
+        -> String
+    {
+        let etag = S3ModelGateway.etag(bytes)
+        let (upload, number) = (part.upload.upload, UInt16(part.number))
+        let isThere: Bool
+        do throws(BucketError) {
+            isThere = try await request("part \(number)") { model in
+                guard model.uploads[upload] != nil else { return false }
+                model.uploads[upload]?.parts[number] = (etag, bytes)
+                return true
+            }
+        } catch {
+            throw .store(error)
+        }
+        if !isThere { throw .uploadGone }
+        return etag
+    }
+
+    func listParts(_ upload: CloudUploadAddress, after number: Int, limit: Int) async throws(CloudPartFailure)
+        -> CloudPartsPage
+    {
+        let (number, limit) = (repeatsParts ? 0 : number, min(limit, partsPage))
+        let page: CloudPartsPage?
+        do throws(BucketError) {
+            page = try await request("list parts") { model in
+                guard let found = model.uploads[upload.upload] else { return nil }
+                let all = found.parts.filter { $0.key > number }.sorted { $0.key < $1.key }
+                let parts = all.prefix(limit).map {
+                    Part(
+                        number: Int($0.key), size: UInt64($0.value.bytes.count), etag: $0.value.etag, crc32c: nil,
+                        updated: 0)
+                }
+                return CloudPartsPage(parts: parts, isLast: all.count <= limit)
+            }
+        } catch {
+            throw .store(error)
+        }
+        guard let page else { throw .uploadGone }
+        return page
+    }
+}
+
+/// A part that is sent when its bytes are complete.
+///
+/// Safety: confined to its loop.
+private final class S3ModelPart: CloudPartStream, @unchecked Sendable {
+    private let gateway: S3ModelGateway
+    private let part: CloudPartAddress
+    private var bytes: [UInt8] = []
+    private var resume: (() -> Void)?
+
+    init(_ gateway: S3ModelGateway, _ part: CloudPartAddress) {
+        self.gateway = gateway
+        self.part = part
+    }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        bytes.withUnsafeBytes { self.bytes += $0 }
+        return bytes.byteCount
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        EventLoop.current?.execute { [self] in self.resume?() }
+    }
+
+    func end(_ last: [UInt8], _ facts: ContentFacts) async throws(CloudPartFailure) -> String {
+        try await gateway.storePart(part, bytes + last, facts)
+    }
+
+    func cancel() {}
 }

@@ -39,13 +39,13 @@ struct S3SessionTests {
             }
             let names = try await bucket.listHidden(HiddenName.reserved, after: nil)
             #expect(names == [])
-            #expect(try await self.uploads(bucket) == 0)
+            #expect(try await Self.uploads(bucket) == 0)
             await bucket.close()
         }
     }
 
     /// The number of multipart uploads in progress.
-    private func uploads(_ bucket: S3Bucket) async throws -> Int {
+    static func uploads(_ bucket: S3Bucket) async throws -> Int {
         let response = try await bucket.call(
             ClientRequest("GET", bucket.target(nil, "uploads=")))
         var count = 0
