@@ -90,6 +90,7 @@ private struct CapabilitiesTable {
             ("every upload outlives a failed precondition", \.reopensLargeUploads),
             ("what is acknowledged outlives a loss of power", \.durable),
             ("an upload in several requests outlives the process", \.uploadSessions),
+            ("an upload's parts arrive at the same time", \.parts),
             ("a copy sends no bytes through the gateway", \.copies),
             ("a copy's preconditions are decided with it", \.atomicCopies),
             ("a move is one change", \.atomicMoves),

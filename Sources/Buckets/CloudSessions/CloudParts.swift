@@ -242,7 +242,8 @@ extension CloudSessionState {
         }
     }
 
-    fileprivate var hasFixedParts: Bool {
+    /// Whether the selected parts may be joined already.
+    var hasFixedParts: Bool {
         if case .gcsParts(let state) = transfer, state.isFixed { return true }
         return intent != nil
     }

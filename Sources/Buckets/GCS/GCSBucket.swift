@@ -61,6 +61,8 @@ public final class GCSBucket: CopyingDriver {
     let pool: BlockingPool
     let cleaning = BackgroundTasks()
     let known = GCSMetadataCache()
+    /// Whether the service has uploads in parts; nil if unknown.
+    let partsSupport: Lock<Bool?>
     private let isClosed = Atomic<Bool>(false)
     private let openSessions = Lock<CloudSessions?>(nil)
 
@@ -85,6 +87,8 @@ public final class GCSBucket: CopyingDriver {
     ) {
         self.settings = settings
         self.pool = pool
+        let host = settings.upstream.origin.host
+        partsSupport = Lock(host.hasSuffix(".googleapis.com") ? true : nil)
         requests = GCSRequests(
             bucket: settings.bucket, userProject: settings.userProject,
             upstream: Upstream(settings.upstream, observer: observer),
@@ -107,7 +111,13 @@ public final class GCSBucket: CopyingDriver {
     }()
 
     public func capabilities() async throws(BucketError) -> Capabilities {
-        GCSBucket.promised
+        var capabilities = GCSBucket.promised
+        // Without it the service is used all the same.
+        if (try? await hasParts()) == true {
+            capabilities.parts = true
+            capabilities.minimumPart = GCSBucket.minimumPart
+        }
+        return capabilities
     }
 
     func checkOpen() throws(BucketError) {

@@ -98,14 +98,16 @@ enum GCSObject {
     }
 
     /// The resource of a new object. The service verifies the digests of `facts`.
-    /// - Parameter mark: The mark of the creating upload session.
+    /// - Parameters:
+    ///   - name: nil to set the properties of an existing object.
+    ///   - mark: The mark of the creating upload session.
     static func resource(
-        _ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts?,
+        _ name: String?, _ attributes: ObjectAttributes, _ facts: ContentFacts?,
         mark: UInt64? = nil
     ) -> [UInt8] {
         var json = JSONWriter(reserving: 512)
         json.beginObject()
-        json.member("name", name)
+        if let name { json.member("name", name) }
         json.member("contentType", attributes.mediaType)
         if let value = attributes.cacheControl { json.member("cacheControl", value) }
         if let value = attributes.contentDisposition { json.member("contentDisposition", value) }

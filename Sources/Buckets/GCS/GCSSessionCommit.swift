@@ -29,6 +29,7 @@ struct GCSSessionCommit {
             // Already decided: do not evaluate preconditions again.
             var conditions = GCSConditions.none
             conditions.generation = intent.generation
+            try await join(state, isFirst: false)
             let made = try await move(source, state, conditions)
             if let made { return try await record(made, replacing: intent) }
         }
@@ -41,10 +42,20 @@ struct GCSSessionCommit {
                 throw .store(BucketError(.preconditionFailed))
             }
             let hidden: CloudSessionState.Source
-            if let source { hidden = source } else { hidden = try await upload(state) }
-            source = hidden
+            if let source {
+                hidden = source
+            } else if state.isInParts {
+                hidden = .parts
+            } else {
+                hidden = try await upload(state)
+            }
             let intent = CloudSessionState.Intent(generation: object?.generation ?? 0, etag: nil, source: hidden)
-            let intended = try await file.update { $0.intent = intent }
+            let intended = try await file.update {
+                $0.intent = intent
+                $0.fixParts()
+            }
+            if source == nil { try await join(intended, isFirst: !state.hasFixedParts) }
+            source = hidden
             var conditions = GCSConditions(pinnedTo: object)
             if preconditions.metageneration == nil { conditions.metageneration = nil }
             if let made = try await move(hidden, intended, conditions) {
@@ -161,6 +172,46 @@ struct GCSSessionCommit {
         return CloudSessionState.Source(piece: piece, generation: made.generation)
     }
 
+    /// Joins the parts of an upload in parts to the hidden object, unless an earlier attempt has done it. The service
+    /// does that once, so the object has one generation, which need not be known.
+    /// - Parameter isFirst: Whether there can be no earlier attempt.
+    private func join(_ state: CloudSessionState, isFirst: Bool) async throws(SessionError) {
+        guard case .gcsParts(let transfer) = state.transfer else { return }
+        let (requests, name) = (bucket.requests, HiddenName.data(file.id).text)
+        let request = S3Multipart.completion(
+            requests.xml(name, GCSParts.query(transfer.upload)),
+            transfer.parts.map { (number: Int($0.number), etag: $0.etag) }, S3Bucket.WriteCondition())
+        request.isRepeatable = true
+        if let userProject = requests.userProject { request.fields.append("x-goog-user-project", userProject) }
+        let response = try await inStore { () throws(BucketError) in try await requests.call(request) }
+        if S3Multipart.tag(of: response, name) == nil {
+            let failure = S3ErrorResponse(response)
+            guard response.status == 404, failure.code == "NoSuchUpload" else {
+                if (400...499).contains(response.status), ![401, 403, 408, 429].contains(response.status) {
+                    // A part was replaced, for example. Other parts can be selected.
+                    try await file.update { $0.freeParts() }
+                }
+                throw .store(failure.error("upload"))
+            }
+            if isFirst, try await inStore({ () throws(BucketError) in try await bucket.find(name) }) == nil {
+                throw await file.endWithoutParts()
+            }
+        }
+        if GCSParts.fields(state.attributes, mark: state.mark) == nil {
+            try await inStore { () throws(BucketError) in try await describe(name, state) }
+        }
+    }
+
+    /// Sets the properties of the hidden object that the XML API can't express.
+    private func describe(_ name: String, _ state: CloudSessionState) async throws(BucketError) {
+        let body = GCSObject.resource(nil, state.attributes, nil, mark: state.mark)
+        let request = ClientRequest("PATCH", bucket.requests.object(name), body: .bytes(body), isRepeatable: true)
+        request.fields.append("content-type", "application/json")
+        let response = try await bucket.requests.call(request)
+        // An earlier attempt may have moved it.
+        guard [200, 404].contains(response.status) else { throw bucket.requests.failure(response) }
+    }
+
     // MARK: The object
 
     /// Moves the hidden object to its name; nil if the name has another object and this session has stored none.
@@ -180,7 +231,8 @@ struct GCSSessionCommit {
         _ source: CloudSessionState.Source, _ state: CloudSessionState, _ conditions: GCSConditions
     ) async throws(SessionError) -> Outcome {
         let (requests, hidden) = (bucket.requests, source.name(of: file.id))
-        let query = conditions.query + [("ifSourceGenerationMatch", String(source.generation))]
+        var query = conditions.query
+        if source != .parts { query.append(("ifSourceGenerationMatch", String(source.generation))) }
         var request = ClientRequest("POST", requests.move(hidden, to: state.name, query), isRepeatable: true)
         do throws(BucketError) {
             let response = try await requests.call(request)
@@ -215,12 +267,32 @@ struct GCSSessionCommit {
         }
         let name = source.name(of: file.id)
         let left = try await inStore { () throws(BucketError) in try await bucket.find(name) }
-        guard left?.generation == source.generation else { return .replaced }
+        guard let left, source == .parts || left.generation == source.generation else { return .replaced }
         return error.code == .preconditionFailed ? .overtaken : nil
     }
 }
 
+extension CloudSessionState {
+    /// Keeps the selected parts, which a request will join.
+    fileprivate mutating func fixParts() {
+        guard case .gcsParts(var state) = transfer else { return }
+        state.isFixed = true
+        transfer = .gcsParts(state)
+    }
+
+    /// Lets other parts be selected, since the service has rejected the request.
+    fileprivate mutating func freeParts() {
+        guard case .gcsParts(var state) = transfer else { return }
+        state.isFixed = false
+        transfer = .gcsParts(state)
+        intent = nil
+    }
+}
+
 extension CloudSessionState.Source {
+    /// The object of joined parts.
+    static let parts = CloudSessionState.Source(piece: nil, generation: 0)
+
     func name(of id: UploadSessionID) -> String {
         (piece.map { HiddenName.tail(id, number: $0) } ?? .data(id)).text
     }

@@ -36,8 +36,12 @@ extension GCSBucket: CloudSessionService {
     func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool) async throws(BucketError) -> Bool
     {
         if let source = state.intent?.source { try await deleteHidden(source.name(of: id)) }
-        guard let target = state.gcsTransfer.session else { return true }
         let name = HiddenName.data(id).text
+        if case .gcsParts(let transfer) = state.transfer {
+            try await abortUpload(name, transfer.upload)
+            try await deleteHidden(name)
+        }
+        guard let target = state.gcsTransfer.session else { return true }
         try await GCSSession(self, name, target: target, persisted: 0).discard()
         try await deleteHidden(name)
         return true

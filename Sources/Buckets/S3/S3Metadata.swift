@@ -316,7 +316,7 @@ enum S3Fields {
         return previous != 0x20 && !value.hasPrefix("=?")
     }
 
-    private static func isKey(_ key: BytewiseString) -> Bool {
+    static func isKey(_ key: BytewiseString) -> Bool {
         !key.text.isEmpty && key.utf8.count <= 128
             && key.utf8.allSatisfy {
                 ASCII.isLowercase($0) || ASCII.isDigit($0) || $0 == UInt8(ascii: "-")

@@ -251,6 +251,43 @@ struct S3PartsModelTests {
         }
     }
 
+    @Test("A selection stops parts in progress, and waits for one that is being stored")
+    func stopped() async throws {
+        let model = S3Model()
+        try await onLoop {
+            let gateway = model.gateway { what, _ in
+                // Long enough for a selection that does not wait.
+                if what == "part 2" { for _ in 0..<2000 { await Task.yield() } }
+                return .none
+            }
+            let upload = try await gateway.service.beginParts("n", plan, gateway)
+            try await upload.send(1, pattern(6000, seed: 1))
+            let stopped = try await upload.beginPart(1, PartPlan(size: 100_000))
+            try await stopped.fill(pattern(1000, seed: 2))
+            let resumed = Lock(false)
+            let kept = try await upload.beginPart(2, PartPlan(size: 70_000))
+            try await kept.fill(pattern(70_000, seed: 3))
+            _ = try await kept.finish()
+            let keeping = Task(executorPreference: EventLoop.current) { try await kept.keep() }
+            await Task.yield()
+            stopped.whenWritable { resumed.withLock { $0 = true } }
+            try await upload.select([SelectedPart(1), SelectedPart(2)])
+            #expect(try await keeping.value.size == 70_000)
+            #expect(resumed.withLock { $0 })
+            for _ in 0..<2 {
+                let error = await #expect(throws: SessionError.self) { try await stopped.fill([1]) }
+                let isRight = if case .superseded? = error { true } else { false }
+                #expect(isRight)
+            }
+            await #expect(throws: SessionError.self) { try await stopped.finish() }
+            await #expect(throws: SessionError.self) { try await stopped.keep() }
+            // Later parts are new ones.
+            try await upload.send(3, [1])
+            let result = try await upload.commit(try await upload.finish(), Preconditions(), resultUntil: .max)
+            #expect(result.metadata.size == 76_000)
+        }
+    }
+
     @Test("Sessions with appends and uploads in parts are not taken for each other")
     func kinds() async throws {
         let model = S3Model()

@@ -10,7 +10,7 @@ import Wire
 
 /// A model of Cloud Storage's JSON API for upload sessions, in the test's own process, so that a test can see and
 /// disturb each request. It has resumable sessions whose preconditions are fixed when they begin, ignores bytes at
-/// offsets that it has, and verifies declared digests.
+/// offsets that it has, and verifies declared digests. It also has the XML API's uploads in parts (``GCSModelParts``).
 final class GCSModel: Sendable {
     struct Object: Sendable {
         var generation: Int
@@ -40,6 +40,7 @@ final class GCSModel: Sendable {
     struct State: Sendable {
         var objects: [BytewiseString: Object] = [:]
         var sessions: [String: Session] = [:]
+        var parts = GCSModelParts()
         var generation = 1_700_000_000_000_000
         /// The names of the objects that became visible, in order.
         var commits: [String] = []
@@ -115,12 +116,14 @@ final class GCSModel: Sendable {
         state.withLock { state in
             state.objects.keys.map(\.text).filter { $0.hasPrefix(".sluice/") }
                 + state.sessions.values.filter { $0.made == nil && !$0.bytes.isEmpty }.map(\.name)
+                + state.parts.uploads.map { "\($0.key) of \($0.value.name)" }
         }
     }
 
     /// What a request is, for faults and for counting.
     private static func kind(_ request: FakeService.Request) -> String {
         let query = request.query
+        if GCSModelParts.has(request) { return GCSModelParts.kind(request) }
         if query["upload_id"] != nil {
             if request.method == "DELETE" { return "cancel" }
             let range = request.fields["content-range"] ?? ""
@@ -139,7 +142,7 @@ final class GCSModel: Sendable {
 
     // MARK: Requests
 
-    private struct Refusal: Error {
+    struct Refusal: Error {
         let status: Int
         let message: String
         init(_ status: Int, _ message: String = "") {
@@ -150,6 +153,7 @@ final class GCSModel: Sendable {
     private static func respond(_ request: FakeService.Request, _ state: inout State)
         -> FakeService.Response
     {
+        if GCSModelParts.has(request) { return GCSModelParts.respond(request, &state) }
         do throws(Refusal) {
             return try execute(request, &state)
         } catch {
@@ -181,8 +185,19 @@ final class GCSModel: Sendable {
             state.objects[BytewiseString(name)] = nil
             return FakeService.Response(status: 204)
         }
+        if request.method == "PATCH" { return .json(patch(found, name, request.body, &state)) }
         guard query["alt"] == "media" else { return .json(json(found, name)) }
         return media(request, found)
+    }
+
+    /// Replaces members of the resource.
+    private static func patch(_ object: Object, _ name: String, _ body: [UInt8], _ state: inout State) -> String {
+        guard case .object(let fresh)? = try? JSONReader.parse(body), case .object(let old) = object.resource
+        else { return "" }
+        var object = object
+        object.resource = .object(old.filter { old in !fresh.contains { $0.key == old.key } } + fresh)
+        state.objects[BytewiseString(name)] = object
+        return json(object, name)
     }
 
     private static func check(_ query: [String: String], _ name: String, _ state: State)
@@ -358,7 +373,8 @@ final class GCSModel: Sendable {
 
     // MARK: Objects
 
-    private static func commit(
+    @discardableResult
+    static func commit(
         _ name: String, _ query: [String: String], _ resource: JSONValue, _ bytes: [UInt8],
         _ state: inout State
     ) throws(Refusal) -> String {
@@ -385,7 +401,9 @@ final class GCSModel: Sendable {
         json.member("metageneration", "1")
         json.member("size", "\(object.bytes.count)")
         json.member("timeCreated", "2026-01-02T03:04:05.678Z")
-        json.member("md5Hash", Base64.encode(digest(.md5, object.bytes)))
+        if object.resource["joined"] == nil {
+            json.member("md5Hash", Base64.encode(digest(.md5, object.bytes)))
+        }
         json.member("crc32c", crc(object.bytes))
         for key in [
             "contentType", "cacheControl", "contentDisposition", "contentEncoding",
