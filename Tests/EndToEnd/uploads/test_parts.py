@@ -21,32 +21,45 @@ from wire import Wire
 DATA = hashlib.shake_256(b"parts").digest(600_000)
 
 
+def pieces_of(upload, count, size=100_000):
+    """Bytes for parts, all but the last of which are large enough for the store."""
+    size = max(size, int(upload.begun.json["minimumPartSize"]))
+    return [hashlib.shake_256(b"%d" % number).digest(size if number < count else 70_000) for number in range(1, count + 1)]
+
+
+def fits(found, data):
+    """Whether a crc32c in metadata is that of the data. S3 services do not report it."""
+    return found.get("crc32c", "") in ("", crc32c(data) if "crc32c" in found else "")
+
+
 def test_the_tour(wire, folder):
     upload = begin(wire, f"{folder}/a", "Content-Type: text/plain", "X-Object-Meta-Kind: oak")
     assert upload.begun.json["expires"] and upload.begun["cache-control"] == "no-store"
-    pieces = {1: DATA[:200_000], 2: DATA[200_000:400_000], 3: DATA[400_000:500_000]}
+    pieces = pieces_of(upload, 3)
+    tags = {}
     for number in (3, 1, 2):
-        part = upload.stored(number, pieces[number])
-        assert part["size"] == str(len(pieces[number])) and part["etag"] == hashlib.md5(pieces[number]).hexdigest()
-        assert part["crc32c"] == crc32c(pieces[number])
+        part = upload.stored(number, pieces[number - 1])
+        tags[number] = part["etag"]
+        assert part["size"] == str(len(pieces[number - 1])) and fits(part, pieces[number - 1])
+        assert part["etag"] == hashlib.md5(pieces[number - 1]).hexdigest()
     wire.missing(f"{folder}/a")
     assert wire.call("GET", f"/b/photos/o?prefix={folder}/").json["items"] == []
-    assert [part["part"] for part in upload.list()["parts"]] == [1, 2, 3]
+    assert [(part["part"], part["etag"]) for part in upload.list()["parts"]] == sorted(tags.items())
     page = upload.list("&maxResults=2")
     assert [part["part"] for part in page["parts"]] == [1, 2] and page["after"] == 2
     page = upload.list("&maxResults=2&after=2")
     assert [part["part"] for part in page["parts"]] == [3] and "after" not in page
     assert wire.call("HEAD", upload.path).status == 200
-    done = upload.complete([1, {"part": 2}, {"part": 3, "etag": hashlib.md5(pieces[3]).hexdigest()}])
+    done = upload.complete([1, {"part": 2}, {"part": 3, "etag": tags[3]}])
     assert done.status == 201 and done["location"] == f"/b/photos/o/{folder}/a", done
-    made = done.json
-    assert made["size"] == "500000" and made["crc32c"] == crc32c(DATA[:500_000]) and "md5Hash" not in made
+    made, data = done.json, b"".join(pieces)
+    assert made["size"] == str(len(data)) and fits(made, data) and "md5Hash" not in made
     assert made["contentType"] == "text/plain" and made == wire.metadata(f"{folder}/a")
     got = wire.get(f"{folder}/a")
-    assert got.body == DATA[:500_000] and got["etag"] == done["etag"]
+    assert got.body == data and got["etag"] == done["etag"]
     again = upload.complete()
     assert (again.status, again.json) == (201, made)
-    upload.put(4, b"late").is_problem("upload-conflict")
+    assert upload.put(4, b"late").status in (404, 409)
     # Another object in its place, and the same upload, which has ended.
     wire.stored(f"{folder}/a", b"other")
     assert upload.complete([1]).json == made and wire.get(f"{folder}/a").body == b"other"
@@ -57,11 +70,11 @@ def test_the_tour(wire, folder):
 
 def test_parts_of_one_upload_at_the_same_time(wire, folder):
     upload = begin(wire, f"{folder}/a")
-    size = 50_000
+    pieces = pieces_of(upload, 6)
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda n: upload.stored(n + 1, DATA[n * size:(n + 1) * size]), random.Random(3).sample(range(12), 12)))
-    assert upload.complete().json["crc32c"] == crc32c(DATA)
-    assert wire.get(f"{folder}/a").body == DATA
+        list(pool.map(lambda number: upload.stored(number, pieces[number - 1]), random.Random(3).sample(range(1, 7), 6)))
+    assert upload.complete().json["size"] == str(sum(map(len, pieces)))
+    assert wire.get(f"{folder}/a").body == b"".join(pieces)
 
 
 def test_digests_of_a_part_are_compared(wire, folder):
@@ -74,7 +87,8 @@ def test_digests_of_a_part_are_compared(wire, folder):
     assert upload.complete().status == 201 and wire.get(f"{folder}/a").body == b"one"
 
 
-def test_the_crc32c_of_the_whole_is_compared(wire, folder):
+def test_the_crc32c_of_the_whole_is_compared(launch):
+    wire, folder = Wire(launch()), "f"
     for right in (False, True):
         value = crc32c(DATA[:2000]) if right else "AAAAAQ=="
         upload = begin(wire, f"{folder}/a", f"Repr-Digest: crc32c=:{value}:")
@@ -91,7 +105,8 @@ def test_the_crc32c_of_the_whole_is_compared(wire, folder):
 
 def test_bad_requests_say_what_is_wrong(wire, folder):
     upload = begin(wire, f"{folder}/a")
-    upload.stored(1, DATA[:1000])
+    first = pieces_of(upload, 2)[0]
+    upload.stored(1, first)
     upload.stored(3, DATA[:1000])
     assert "without gaps" in upload.complete().is_problem("invalid-argument")
     for number in ("0", "10001", "-1", "x", "", "1&part=2", "99999999999999999999"):
@@ -121,7 +136,7 @@ def test_bad_requests_say_what_is_wrong(wire, folder):
         wire.call("GET", path).is_problem("upload-not-found")
     wire.call("POST", f"/b/photos/o/{folder}/b?{token}").is_problem("upload-not-found")
     # All of this has harmed nothing.
-    assert upload.complete([1, 3]).status == 201 and wire.get(f"{folder}/a").body == DATA[:1000] * 2
+    assert upload.complete([1, 3]).status == 201 and wire.get(f"{folder}/a").body == first + DATA[:1000]
 
 
 def test_a_link_is_not_for_parts(launch, tmp_path):
@@ -149,11 +164,24 @@ def test_preconditions_are_those_of_the_beginning(wire, folder):
 
 
 def test_a_declared_length_is_enforced(wire, folder):
-    upload = begin(wire, f"{folder}/a", "Upload-Length: 2000")
-    upload.stored(1, DATA[:1000])
+    length = int(begin(wire, f"{folder}/a").begun.json["minimumPartSize"]) + 2000
+    upload = begin(wire, f"{folder}/a", f"Upload-Length: {length}")
+    upload.stored(1, bytes(length - 1000))
     problem(upload.complete(), 400, "upload-length-mismatch")
-    upload.stored(2, DATA[1000:2000])
-    assert upload.complete().json["size"] == "2000"
+    upload.stored(2, bytes(1000))
+    assert upload.complete().json["size"] == str(length)
+
+
+def test_small_parts_are_named(wire, folder):
+    upload = begin(wire, f"{folder}/a")
+    minimum = int(upload.begun.json["minimumPartSize"])
+    for number in (1, 2):
+        upload.stored(number, b"small")
+    if minimum == 0:
+        assert upload.complete().status == 201
+        return
+    assert str(minimum) in upload.complete().is_problem("invalid-argument")
+    assert upload.complete([2]).status == 201
 
 
 def test_a_cut_part_counts_for_nothing(server, folder):
