@@ -1,6 +1,7 @@
 """Reads the OpenAPI description: its operations, requests to them, and validation of responses."""
 
 import contextlib
+import copy
 import http.client
 import json
 import re
@@ -43,6 +44,10 @@ def validator(schema):
     return Validator({**schema, "components": DESCRIPTION["components"]}, format_checker=jsonschema.FormatChecker())
 
 
+#: The bodies that fit an operation.
+BODIES = {"putObject": b"not a picture", "patchObject": b"{}", "deleteObjects": b'{"objects": ["none"]}'}
+
+
 class Operation:
     def __init__(self, path, method, item):
         operation = item[method]
@@ -54,6 +59,8 @@ class Operation:
         self.responses = {int(status): entry for status, entry in responses.items()}
         self.tags = set(operation["tags"])
         self.body = operation.get("requestBody")
+        #: The query and the body of a request that a test does not want to be another. A `POST` means nothing without a query.
+        self.query, self.sent = {"postObject": "sign", "deleteObjects": "delete"}.get(self.id, ""), BODIES.get(self.id)
         #: On the operator's listener.
         self.is_operators = "servers" in item
 
@@ -62,9 +69,14 @@ class Operation:
         path = self.path
         for name, value in {"bucket": "photos", "folder": "dir", "name": "dir/a.png", **names}.items():
             path = path.replace("{%s}" % name, value)
-        if self.method == "POST" and not query:
-            query = "sign"
+        query = query or self.query
         return path + ("?" + query if query else "")
+
+    def asking(self, query, body=None):
+        """The same operation with another query and body."""
+        other = copy.copy(self)
+        other.query, other.sent = query, self.sent if body is None else body
+        return other
 
 
 ALL = [Operation(path, method, item) for path, item in DESCRIPTION["paths"].items()
@@ -109,7 +121,7 @@ def call(server, operation, target=None, fields=(), body=None, **more):
     """Makes a request, with a body that fits the operation unless there is one."""
     fields = list(fields)
     if body is None:
-        body = {"PUT": b"not a picture", "PATCH": b"{}", "POST": b""}.get(operation.method, b"")
+        body = operation.sent or b""
     if operation.method in ("PUT", "PATCH", "POST"):
         fields.append(("Content-Length", str(len(body))))
     return send(server, operation, head(operation, target or operation.target(), fields, **more) + body)
@@ -128,6 +140,8 @@ def check(operation, response):
     for name in response.fields:
         assert name in headers or name in OWN or name.startswith(FAMILIES), f"{said}: {name} is not described"
     content = described.get("content")
+    if operation.id in OPERATIONS and response.status in (200, 201):
+        check_version(operation, response, said)
     if operation.method == "HEAD" or response.status in (204, 304):
         assert response.body == b"", said
         return
@@ -143,3 +157,19 @@ def check(operation, response):
         assert not errors, f"{said}: {errors}"
     if kind == "application/problem+json":
         assert json.loads(response.body)["instance"] == response.fields["x-request-id"], said
+
+
+def check_version(operation, response, said):
+    """The fields of an object's version are optional in the description of operations that requests share. Each response has all or none."""
+    fields, version = response.fields, {"x-object-generation", "x-object-metageneration"}
+    if operation.id in ("putObject", "postObject"):
+        made = json.loads(response.body)
+        all_fields = version | {"etag", "location"}
+        wanted = all_fields if "fullPath" in made else {"etag"} if "part" in made else {"location"} if "url" in made else set()
+        assert all_fields & set(fields) == wanted, said
+        assert "fullPath" not in made or fields["location"].startswith("/b/"), said
+        assert "url" not in made or fields["location"] == made["url"], said
+    if operation.id in ("getObject", "headObject") and not version & set(fields):
+        assert fields["content-type"] == "application/json" and fields["cache-control"] == "no-store", said
+        schema = DESCRIPTION["components"]["schemas"]["PartList"]
+        assert operation.method == "HEAD" or validator(schema).is_valid(json.loads(response.body)), said

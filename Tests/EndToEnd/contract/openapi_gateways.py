@@ -5,7 +5,7 @@ import socket
 import sqlite3
 import threading
 
-from program import Server, curl
+from program import Server, curl, new_token
 from signed_links import new_key
 from upstreams import free_port
 
@@ -65,7 +65,7 @@ class Gateways:
         return Server(root, extra=f"links: {{ keys: {self.directory}/keys }}\n{extra}", tls=False, **options)
 
     def plain(self):
-        server = self.start("plain")
+        server = self.start("plain", "uploads: { sessions: 100000 }\n")
         for name in ("dir/a.png", "dir/sub/b.png", "c.txt"):
             curl("--fail", "-X", "PUT", "--data-binary", "0123456789", "-H", "Content-Type: text/plain", "-H", "X-Object-Meta-K: v",
                  "-H", "Cache-Control: no-cache", "-H", "Content-Language: en", server.url(f"/b/photos/o/{name}"))
@@ -76,6 +76,18 @@ class Gateways:
 
     def strict(self):
         return self.start("strict", f"tokens: {{ backup: {{ sha256: \"{'0' * 64}\" }} }}\n")
+
+    def keyless(self):
+        return self.start("keyless", "issuers: { ci: { jwks: { issuer: ci, audiences: [sluice], "
+                          f"keys: \"http://127.0.0.1:{free_port()}/keys\" }} }} }}\n", ready=503)
+
+    def tight(self):
+        """Each caller can have two uploads, and half of the bucket's 1,000 bytes."""
+        tokens, lines = zip(*(new_token(name) for name in ("alice", "bob")))
+        server = self.start("tight", "uploads: { sessions: 2 }\ntokens:\n%s\n" % "\n".join(lines), buckets="  photos: { "
+                            "directory: { path: %s/photos }, stagedBytes: 1000 }\n" % (self.directory / "tight"))
+        server.credentials = [("Authorization", f"Bearer {token}") for token in tokens]
+        return server
 
     def denying(self):
         return self.start("denying", rules=self.directory / "denies.rules")

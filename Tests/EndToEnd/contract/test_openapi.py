@@ -4,6 +4,7 @@ Every operation is made to respond with every status that its description has. T
 can't have, alone and together: whatever comes back must be described, with its fields and its body.
 """
 
+import hashlib
 import json
 import random
 import re
@@ -12,9 +13,11 @@ import urllib.parse
 import openapi_spec_validator
 import pytest
 
+from identities import Key, claims
 from openapi import DESCRIPTION, FILE, OPERATIONS, PAGE, call, check, head, resolved, send, validator
 from openapi_gateways import Gateways
 from program import ROOT
+from secret_words import secret
 
 # The description
 
@@ -84,6 +87,19 @@ def gateways(tmp_path_factory):
     found.stop()
 
 
+def begun(gateways, *parts, **named):
+    """The token of an upload in parts that has these."""
+    begin, put = OPERATIONS["postObject"].asking("parts"), OPERATIONS["putObject"]
+    response = call(gateways["plain"], begin, begin.target(**named))
+    check(begin, response)
+    upload = secret(response.fields["location"].partition("?parts=")[2])
+    for number, part in enumerate(parts, 1):
+        response = call(gateways["plain"], put, put.target(f"parts={upload}&part={number}", **named), body=part)
+        check(put, response)
+        assert response.status == 200 and json.loads(response.body)["etag"] == hashlib.md5(part).hexdigest(), response
+    return upload
+
+
 def missing(gateways, operation):
     return call(gateways["plain"], operation, operation.target(bucket="none"))
 
@@ -129,9 +145,25 @@ def deleted(gateways, operation):
     return call(gateways["plain"], operation, operation.target(name="old.png"))
 
 
+def copied(gateways, operation):
+    call(gateways["plain"], OPERATIONS["deleteObject"], operation.target("x", name="new.png"))
+    return call(gateways["plain"], operation, operation.target("copyFrom=c.txt", name="new.png"))
+
+
+def ended(gateways, operation):
+    upload, end = begun(gateways, b"abc", name="parts.png"), OPERATIONS["postObject"]
+    assert call(gateways["plain"], end, end.target(f"parts={upload}", name="parts.png")).status in (200, 201)
+    return call(gateways["plain"], operation, operation.target(f"parts={upload}&part=1", name="parts.png"))
+
+
 def stalled(gateways, operation):
     with gateways.stalled(operation.id) as server:
         return call(server, operation)
+
+
+def keyless(gateways, operation):
+    token = Key().sign(claims("ci"))
+    return call(gateways["keyless"], operation, fields=[("Authorization", f"Bearer {token}")])
 
 
 WAYS = {
@@ -143,8 +175,10 @@ WAYS = {
     403: at("denying"),
     404: missing,
     405: plain(query="sign"), ("putObject", 405): plain(query="metadata"), ("deleteObject", 405): plain(query="metadata"),
-    ("signObject", 405): plain(query="other"),
+    ("postObject", 405): plain(query="other"), ("deleteObjects", 405): plain(query="other"),
+    ("listObjects", 405): plain(query="delete"), ("headObjects", 405): plain(query="delete"),
     408: slowly,
+    409: ended,
     412: plain(fields=[("If-Match", '"other"')]),
     413: plain(body=bytes(100_001)),
     414: plain(query="x=" + "x" * 9000),
@@ -159,6 +193,11 @@ WAYS = {
     502: at("unreachable"), 503: at("busy"), 504: stalled,
     505: at("plain", version="HTTP/3.0"), 507: at("full"),
     ("deleteObject", 204): deleted,
+    ("deleteObjects", 413): plain(body=bytes((2 << 20) + 1)), ("deleteObjects", 503): keyless,
+    ("postObject", 201): copied,
+    ("postObject", 412): plain(query="copyFrom=c.txt", fields=[("If-Match", '"other"')]),
+    ("postObject", 415): plain(query="copyFrom=c.txt", fields=[("Content-Type", "text/plain")]),
+    ("postObject", 507): lambda gateways, operation: call(gateways["full"], operation.asking("copyFrom=c.txt")),
 }
 
 
@@ -177,7 +216,7 @@ def test_every_described_response_occurs(gateways, operation, status):
 
 
 def test_a_slow_body(gateways):
-    for name in ("putObject", "patchObject", "signObject"):
+    for name in ("putObject", "patchObject", "postObject", "deleteObjects"):
         operation = OPERATIONS[name]
         response = send(gateways["slow"], operation, head(operation, operation.target(), [("Content-Length", "9")]) + b"{")
         assert response.status == 408, response
@@ -221,7 +260,7 @@ def test_cross_origin_responses_are_described(gateways):
 
 
 def test_a_link_is_as_described(gateways):
-    operation = OPERATIONS["signObject"]
+    operation = OPERATIONS["postObject"]
     for method in ("GET", "PUT", "DELETE"):
         wanted = json.dumps({"method": method, **({"size": 13, "contentType": "image/png"} if method == "PUT" else {})})
         response = call(gateways["plain"], operation, operation.target(name="linked.png"), body=wanted.encode())
@@ -254,11 +293,34 @@ FIELDS = [b"", b"x", b"*", b"0", b"1", b"-1", b"1.5", b"9" * 19, b"9" * 30, b"1,
           b"crc32c=:AAAAAA==:", b"unknown=:AAAA:", b"AAAAAAAAAAAAAAAAAAAAAA==", b"AAAAAAAAAAAAAAAAAAAAAA", b"?0", b"?1", b"100-continue",
           b"Sat, 01 Jan 2000 00:00:00 GMT", b"Sat, 31 Feb 2000 99:00:00 GMT", b"https://app.example", b"text/html", b"null"]
 VALUES = {"path": PATHS, "query": QUERIES, "header": FIELDS}
+#: The requests that share an operation, by the parameters that make them, with those parameters that they look at. The value
+#: TOKEN is that of an upload in parts that has begun.
+TOKEN = object()
+COMMON = {"bucket", "name", "Origin", "Expect"}
+DIGESTS = {"Content-MD5", "Content-Digest", "Repr-Digest"}
+CONDITIONS = {"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "X-Object-Generation-Match",
+              "X-Object-Metageneration-Match"}
+PROPERTIES = {"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "X-Object-Metadata"}
+SHARED = {
+    "getObject": [({"parts": TOKEN}, {"parts", "after", "maxResults"})],
+    "headObject": [({"parts": TOKEN}, {"parts", "after", "maxResults"})],
+    "putObject": [({"parts": TOKEN, "part": "1"}, {"parts", "part", *DIGESTS})],
+    "deleteObject": [({"parts": TOKEN}, {"parts"})],
+    "postObject": [
+        ({"sign": ""}, {"sign"}),
+        ({"copyFrom": "c.txt"}, {"copyFrom", "sourceGeneration", *CONDITIONS}),
+        ({"moveFrom": "none"}, {"moveFrom", "sourceGeneration"}),
+        ({"parts": ""}, {"Repr-Digest", "Upload-Length", *PROPERTIES, *CONDITIONS}),
+        ({"parts": TOKEN}, {"parts"}),
+    ],
+    "deleteObjects": [({"delete": ""}, {"delete", "bucket", "Origin", "Expect"})],
+}
 #: Statuses by which a value that can't be is rejected.
 REJECTED = {400, 417, 501}
 #: Parameters that accept any value, are ignored if malformed, or need more than a schema to be validated.
 ANY = {"metadata", "sign", "verbose", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Range", "If-Range",
-       "If-Modified-Since", "If-Unmodified-Since", "Content-Digest", "Repr-Digest", "Content-MD5", "bucket", "pageToken"}
+       "If-Modified-Since", "If-Unmodified-Since", "Content-Digest", "Repr-Digest", "Content-MD5", "bucket", "pageToken", "delete", "parts",
+       "Upload-Length"}
 
 
 #: The operation that a path of an object means if it ends in a slash.
@@ -295,6 +357,27 @@ def is_possible(parameter, value):
     return validator(resolved(parameter["schema"])).is_valid(coerced(resolved(parameter["schema"]), text))
 
 
+def variants(operation):
+    """The requests of an operation: the values that make each one, and the names of its parameters."""
+    found, known = SHARED.get(operation.id, []), {entry["name"] for entry in operation.parameters}
+    others = known - {name for _, names in found for name in names - DIGESTS}
+    if operation.method != "POST":
+        yield {}, others | (known & COMMON)
+    for made, names in found:
+        assert names <= known, names - known
+        yield made, names | (known & COMMON)
+
+
+def test_the_requests_of_an_operation_have_all_its_parameters():
+    for operation in OPERATIONS.values():
+        assert {entry["name"] for entry in operation.parameters} == {name for _, names in variants(operation) for name in names}
+
+
+def made_by(gateways, values):
+    """The values of parameters that make a request, with the token of an upload."""
+    return {name: [begun(gateways, b"abc") if value is TOKEN else value] for name, value in values.items()}
+
+
 def request_with(operation, values):
     """The target and the fields of a request whose parameters have these values, by name."""
     names, query, fields = {}, [], []
@@ -311,22 +394,30 @@ def request_with(operation, values):
 
 def parameters():
     for operation in OPERATIONS.values():
-        for parameter in operation.parameters:
-            yield pytest.param(operation, parameter, id=f"{operation.id}-{parameter['name']}")
+        for made, names in variants(operation):
+            kind = "".join(f"-{name}" if value is TOKEN else f"-{name}={value}" for name, value in made.items())
+            for parameter in operation.parameters:
+                if parameter["name"] in names:
+                    yield pytest.param(operation, made, parameter, id=f"{operation.id}{kind}-{parameter['name']}")
 
 
-@pytest.mark.parametrize("operation,parameter", list(parameters()))
-def test_values_of_a_parameter(gateways, operation, parameter):
+@pytest.mark.parametrize("operation,made,parameter", list(parameters()))
+def test_values_of_a_parameter(gateways, operation, made, parameter):
     server = gateways["plain"]
     name = parameter["name"]
-    for value in VALUES[parameter["in"]]:
-        more = {"sign": [""]} if operation.method == "POST" and name != "sign" else {}
-        target, fields = request_with(operation, {name: [value], **more})
+    kind = made_by(gateways, made)
+    values = VALUES[parameter["in"]] + (PATHS if name in ("copyFrom", "moveFrom") else [])
+    for value in values:
+        target, fields = request_with(operation, {**kind, name: [value]})
         response = call(server, operation, target, fields)
         if name == "name" and operation.method in FOLDERS and re.search("(/|%2F)$", value):
             check(OPERATIONS[FOLDERS[operation.method]], response)
             continue
         check(operation, response)
+        if name == "name" and operation.method == "POST" and "sign" not in made and re.search("(/|%2F)$", value):
+            # Of a folder there is nothing to make.
+            assert response.status == 405
+            continue
         possible = is_possible(parameter, value)
         # OPTIONS does not look at names.
         if possible is None or operation.method == "OPTIONS" and parameter["in"] == "path":
@@ -336,6 +427,18 @@ def test_values_of_a_parameter(gateways, operation, parameter):
             assert response.status in REJECTED, said
         else:
             assert response.status not in REJECTED, said
+
+
+@pytest.mark.parametrize("method,query", [
+    ("getObject", "after=1&after=1"), ("headObject", "maxResults=1&maxResults=1"), ("putObject", "part=1&part=1"),
+    ("postObject", "copyFrom=c.txt&copyFrom=c.txt"), ("postObject", "copyFrom=c.txt&moveFrom=c.txt"),
+    ("postObject", "copyFrom=c.txt&sourceGeneration=1&sourceGeneration=1"),
+])
+def test_a_parameter_that_is_given_twice(gateways, method, query):
+    operation = OPERATIONS[method].asking(query if "From" in query else f"parts={begun(gateways)}&{query}")
+    response = call(gateways["plain"], operation)
+    assert response.status == 400
+    check(operation, response)
 
 
 @pytest.mark.parametrize("name", ["prefix", "delimiter", "maxResults", "pageToken", "view"])
@@ -362,9 +465,8 @@ def test_many_values_at_once(gateways, seed):
                     values[parameter["name"]] = [choose.choice(PATHS[:9] + PATHS[10:13] + PATHS[15:])]
             elif parameter["name"] != "Expect" and choose.random() < 0.25:
                 values[parameter["name"]] = choose.choices(VALUES[parameter["in"]], k=choose.choice([1, 1, 1, 2]))
-        if operation.method == "POST":
-            values["sign"] = [""]
-        target, fields = request_with(operation, values)
+        made, _ = choose.choice(list(variants(operation)))
+        target, fields = request_with(operation, {**values, **made_by(gateways, made)})
         if re.search("(/|%2[Ff])(\\?|$)", target) and operation.path.endswith("{name}"):
             continue
         body = choose.choice(BODIES).encode() if operation.method in ("PATCH", "POST") else None
@@ -393,25 +495,57 @@ LINKS = [
     '{"method": "PUT", "size": "1"}', '{"method": "PUT", "contentType": ""}', '{"method": "PUT", "contentType": 1}',
     '{"method": "PUT", "contentType": %s}' % LONG, '{"path": "x"}', "[]", '"x"', "null", "1",
 ]
+SELECTIONS = [
+    '{"parts": [1]}', '{"parts": [1, 2, 3]}', '{"parts": [2, {"part": 3}]}', '{"parts": [{"part": 1, "etag": "TAG"}]}', '{"parts": []}',
+    '{"parts": [0]}', '{"parts": [-1]}', '{"parts": [10001]}', '{"parts": [1.5]}', '{"parts": ["x"]}', '{"parts": [null]}', '{"parts": [[1]]}',
+    '{"parts": [{}]}', '{"parts": [{"etag": "TAG"}]}', '{"parts": [{"part": null}]}', '{"parts": [{"part": 0}]}', '{"parts": [{"part": 10001}]}',
+    '{"parts": [{"part": 1, "size": 3}]}', '{"parts": 1}', '{"parts": {"part": 1}}', '{"parts": null}', '{"parts": [1], "more": 1}', "{}", "[1]",
+    "1", "null", '"x"', json.dumps({"parts": list(range(1, 10_002))}),
+]
+DELETIONS = [
+    '{"objects": ["none"]}', '{"objects": ["none", "none", {"name": "none"}]}', '{"objects": [{"name": "none", "generation": "1"}]}',
+    '{"objects": [{"name": "none", "metageneration": "007", "generation": "0"}]}', '{"objects": ["", "a//b", "../c", "\\u0000"]}',
+    json.dumps({"objects": ["none"] * 1000}), json.dumps({"objects": ["none"] * 1001}), '{"objects": []}', '{"objects": "none"}',
+    '{"objects": [1]}', '{"objects": [null]}', '{"objects": [["none"]]}', '{"objects": {"name": "none"}}', '{"objects": [{}]}',
+    '{"objects": [{"name": 1}]}', '{"objects": [{"name": null}]}', '{"objects": [{"generation": "1"}]}',
+    '{"objects": [{"name": "none", "generation": 1}]}', '{"objects": [{"name": "none", "generation": "-1"}]}',
+    '{"objects": [{"name": "none", "generation": ""}]}', '{"objects": [{"name": "none", "metageneration": null}]}',
+    '{"objects": [{"name": "none", "metageneration": "99999999999999999999"}]}', '{"objects": [{"name": "none", "size": "1"}]}',
+    '{"objects": ["none"], "more": 1}', '{"names": ["none"]}', "{}", '["none"]', '"none"', "null", "1",
+]
 NOT_JSON = ["", "{", "}", "{]", "{'a': 1}", '{"a"}', '{"contentType": "x",}', "\ufeff{}", '{"contentType": "\\ud800"}', "nul", "{} {}", "NaN"]
-BODIES = PATCHES + LINKS + NOT_JSON
+BODIES = PATCHES + LINKS + SELECTIONS + DELETIONS + NOT_JSON
 
 
-@pytest.mark.parametrize("name,schema,bodies", [("patchObject", "ObjectPatch", PATCHES), ("signObject", "LinkRequest", LINKS)])
-def test_bodies_that_the_schema_allows_and_others(gateways, name, schema, bodies):
+@pytest.mark.parametrize("name,query,schema,bodies", [
+    ("patchObject", "", "ObjectPatch", PATCHES), ("postObject", "sign", "LinkRequest", LINKS),
+    ("postObject", "copyFrom=c.txt", "ObjectPatch", PATCHES), ("postObject", "parts", "PartSelection", SELECTIONS),
+    ("deleteObjects", "delete", "DeletionRequest", DELETIONS),
+], ids=["patch", "link", "copy", "selection", "deletions"])
+def test_bodies_that_the_schema_allows_and_others(gateways, name, query, schema, bodies):
     operation, judge = OPERATIONS[name], validator(DESCRIPTION["components"]["schemas"][schema])
     put = OPERATIONS["putObject"]
     assert call(gateways["plain"], put, put.target(), [], b"x").status in (200, 201)
+
+    def respond(body, *fields):
+        wanted = f"parts={begun(gateways, *[b'abc'] * 3)}" if query == "parts" else query
+        body = body.replace("TAG", hashlib.md5(b"abc").hexdigest()).encode()
+        response = call(gateways["plain"], operation, operation.target(wanted), fields, body)
+        check(operation, response)
+        return response
+
     responses = set()
     for body in bodies:
-        response = call(gateways["plain"], operation, operation.target(), [("Content-Type", "application/json")], body.encode())
-        check(operation, response)
+        response = respond(body, ("Content-Type", "application/json"))
         possible = judge.is_valid(json.loads(body))
         assert response.status == (200 if possible else 400), (body, response)
         responses.add(possible)
     assert responses == {True, False}
     for body in NOT_JSON:
-        response = call(gateways["plain"], operation, operation.target(), (), body.encode())
-        check(operation, response)
-        # An empty request asks for a link to download.
-        assert response.status == (200 if not body and name == "signObject" else 400), (body, response)
+        response = respond(body)
+        # An empty request asks for a link to download, for an unchanged copy, or for all parts.
+        assert response.status == (200 if not body and name == "postObject" else 400), (body, response)
+    # What a `POST` can have is what one of its requests can have.
+    if name == "postObject":
+        body = validator(operation.body["content"]["application/json"]["schema"])
+        assert all(body.is_valid(json.loads(text)) for text in bodies if judge.is_valid(json.loads(text)))
