@@ -30,7 +30,7 @@ extension CopyRequest {
                 sourceBucket = buckets[try QueryParameters.decoded(parameter.value, of: parameter.name)]
                 if sourceBucket == nil { throw Problem.noBucket }
             case "sourceGeneration":
-                let digits = Array(parameter.value)
+                let digits = Array(try QueryParameters.decoded(parameter.value, of: parameter.name).utf8)
                 guard generation == nil, let value = Decimal.saturating(digits.span), value <= Int64.max else {
                     throw Problem(.invalidArgument, "sourceGeneration is a decimal number, given once.")
                 }

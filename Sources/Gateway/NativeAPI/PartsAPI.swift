@@ -24,7 +24,9 @@ extension NativeAPI {
         func number(_ key: String, in range: ClosedRange<Int>) throws(Problem) -> Int? {
             let found = route.query.all.filter { $0.name == key }
             guard let value = found.first?.value else { return nil }
-            guard found.count == 1, let number = Decimal.saturating(value), range.contains(Int(clamping: number)) else {
+            let digits = Array(try QueryParameters.decoded(value, of: key).utf8)
+            guard found.count == 1, let number = Decimal.saturating(digits.span), range.contains(Int(clamping: number))
+            else {
                 throw Problem(
                     .invalidArgument, "\(key) is a number from \(range.lowerBound) to \(range.upperBound), given once.")
             }
@@ -33,6 +35,8 @@ extension NativeAPI {
         func request(_ action: PartsRequest.Action) -> ObjectOperation {
             .parts(name, PartsRequest(token: token, action: action))
         }
+        // It is not the upload that these fields report.
+        context.upload = nil
         switch context.method {
         case .post where token.isEmpty:
             let length = UploadDraft.integer(fields, "upload-length")
@@ -48,6 +52,9 @@ extension NativeAPI {
                 throw Problem(.invalidArgument, "part is the number of the part.")
             }
             let head = context.exchange.head
+            if head.fields.contains("content-range") {
+                throw Problem(.invalidArgument, "A part has its number: Content-Range is not supported.")
+            }
             guard let size = head.hasBody ? head.contentLength : 0 else {
                 throw Problem(.invalidArgument, "A part has a Content-Length.")
             }
@@ -74,12 +81,14 @@ extension NativeAPI {
         var parts: [SelectedPart] = []
         parts.reserveCapacity(elements.count)
         for (index, element) in elements.enumerated() {
-            var (number, etag) = (element.integer, String?.none)
+            var (number, etag) = (element.number, String?.none)
             if case .object(let members) = element {
                 for member in members {
                     switch member.key {
-                    case "part": number = member.value.integer
-                    case "etag": etag = member.value.text
+                    case "part": number = member.value.number
+                    case "etag":
+                        etag = member.value.text
+                        if etag == nil { throw Problem(.invalidArgument, "parts[\(index)].etag is a string.") }
                     default: throw Problem(.invalidArgument, "parts[\(index)] has an unknown member.")
                     }
                 }
@@ -124,6 +133,11 @@ extension NativeAPI {
         }
         return response
     }
+}
+
+extension JSONValue {
+    /// The value of an integer that is not in a string.
+    fileprivate var number: Int64? { if case .number(let text) = self { Int64(text) } else { nil } }
 }
 
 extension Part {

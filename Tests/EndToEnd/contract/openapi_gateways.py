@@ -108,15 +108,19 @@ class Gateways:
             index.commit()
         return server
 
-    def behind(self, kind, port, more=""):
+    def behind(self, kind, port, more="", conditions="yes"):
         bucket = (f"  photos: {{ s3: {{ bucket: photos, endpoint: \"http://127.0.0.1:{port}\", accessKeyId: a, "
-                  "secretAccessKey: b, conditionalWrites: yes } }\n")
+                  f"secretAccessKey: b, conditionalWrites: {conditions} }} }}\n")
         return self.start(kind, f"upstream: {{ attempts: 1{more} }}\n", buckets=bucket, ready=503,
                           rules=self.directory / "reads.rules")
 
     def upstream(self, status):
         self.upstreams.append(Upstream(status))
         return self.upstreams[-1].port
+
+    def unconditional(self):
+        """Without upload sessions."""
+        return self.behind("unconditional", free_port(), conditions="no")
 
     def unreachable(self):
         return self.behind("unreachable", free_port())

@@ -308,8 +308,8 @@ SHARED = {
     "deleteObject": [({"parts": TOKEN}, {"parts"})],
     "postObject": [
         ({"sign": ""}, {"sign"}),
-        ({"copyFrom": "c.txt"}, {"copyFrom", "sourceGeneration", *CONDITIONS}),
-        ({"moveFrom": "none"}, {"moveFrom", "sourceGeneration"}),
+        ({"copyFrom": "c.txt"}, {"copyFrom", "sourceBucket", "sourceGeneration", *CONDITIONS}),
+        ({"moveFrom": "none"}, {"moveFrom", "sourceBucket", "sourceGeneration"}),
         ({"parts": ""}, {"Repr-Digest", "Upload-Length", *PROPERTIES, *CONDITIONS}),
         ({"parts": TOKEN}, {"parts"}),
     ],
@@ -320,7 +320,7 @@ REJECTED = {400, 417, 501}
 #: Parameters that accept any value, are ignored if malformed, or need more than a schema to be validated.
 ANY = {"metadata", "sign", "verbose", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Range", "If-Range",
        "If-Modified-Since", "If-Unmodified-Since", "Content-Digest", "Repr-Digest", "Content-MD5", "bucket", "pageToken", "delete", "parts",
-       "Upload-Length"}
+       "Upload-Length", "sourceBucket"}
 
 
 #: The operation that a path of an object means if it ends in a slash.
@@ -433,6 +433,7 @@ def test_values_of_a_parameter(gateways, operation, made, parameter):
     ("getObject", "after=1&after=1"), ("headObject", "maxResults=1&maxResults=1"), ("putObject", "part=1&part=1"),
     ("postObject", "copyFrom=c.txt&copyFrom=c.txt"), ("postObject", "copyFrom=c.txt&moveFrom=c.txt"),
     ("postObject", "copyFrom=c.txt&sourceGeneration=1&sourceGeneration=1"),
+    ("postObject", "copyFrom=c.txt&sourceBucket=photos&sourceBucket=photos"),
 ])
 def test_a_parameter_that_is_given_twice(gateways, method, query):
     operation = OPERATIONS[method].asking(query if "From" in query else f"parts={begun(gateways)}&{query}")
@@ -496,7 +497,7 @@ LINKS = [
     '{"method": "PUT", "contentType": %s}' % LONG, '{"path": "x"}', "[]", '"x"', "null", "1",
 ]
 SELECTIONS = [
-    '{"parts": [1]}', '{"parts": [1, 2, 3]}', '{"parts": [2, {"part": 3}]}', '{"parts": [{"part": 1, "etag": "TAG"}]}', '{"parts": []}',
+    '{"parts": ["1"]}', '{"parts": [{"part": "1"}]}', '{"parts": [{"part": 1, "etag": 5}]}', '{"parts": [1]}', '{"parts": [1, 2, 3]}', '{"parts": [2, {"part": 3}]}', '{"parts": [{"part": 1, "etag": "TAG"}]}', '{"parts": []}',
     '{"parts": [0]}', '{"parts": [-1]}', '{"parts": [10001]}', '{"parts": [1.5]}', '{"parts": ["x"]}', '{"parts": [null]}', '{"parts": [[1]]}',
     '{"parts": [{}]}', '{"parts": [{"etag": "TAG"}]}', '{"parts": [{"part": null}]}', '{"parts": [{"part": 0}]}', '{"parts": [{"part": 10001}]}',
     '{"parts": [{"part": 1, "size": 3}]}', '{"parts": 1}', '{"parts": {"part": 1}}', '{"parts": null}', '{"parts": [1], "more": 1}', "{}", "[1]",

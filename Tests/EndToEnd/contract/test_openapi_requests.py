@@ -105,7 +105,7 @@ def test_the_beginning_of_an_upload_in_parts(gateways):
     ask(server, POST, "parts", 400, ("Repr-Digest", "md5=:AAAAAAAAAAAAAAAAAAAAAA==:"), code="invalid-argument")
     ask(server, POST, "parts", 412, ("If-None-Match", "*"), name="dir/a.png", code="precondition-failed")
     ask(server, POST, "parts", 413, ("Upload-Length", "100001"), code="payload-too-large")
-    for kind, status in (("strict", 401), ("denying", 403), ("damaged", 500), ("unreachable", 501)):
+    for kind, status in (("strict", 401), ("denying", 403), ("damaged", 500), ("unreachable", 502), ("unconditional", 501)):
         ask(gateways[kind], POST, "parts", status, *([("Authorization", "Bearer x")] if status == 401 else []))
     for operation in (GET, HEAD, PUT, DELETE, OPERATIONS["patchObject"]):
         ask(server, operation, "parts", 405)

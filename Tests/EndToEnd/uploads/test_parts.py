@@ -116,7 +116,9 @@ def test_bad_requests_say_what_is_wrong(wire, folder):
         if wire.transport == "http1" else None
     if chunked:
         assert "Content-Length" in chunked.is_problem("invalid-argument")
-    for text in ('{"parts": []}', '{"parts": [2, 1]}', '{"parts": [1, 1]}', '{"parts": [0]}',
+    upload.put(1, b"x", "Content-Range: bytes 0-0/1").is_problem("invalid-argument")
+    assert wire.call("GET", f"{upload.path}&maxResults=%31").status == 200
+    for text in ('{"parts": ["1"]}', '{"parts": [{"part": 1, "etag": 5}]}', '{"parts": []}', '{"parts": [2, 1]}', '{"parts": [1, 1]}', '{"parts": [0]}',
                  '{"parts": [10001]}', '{"parts": [{"etag": "x"}]}', '{"parts": [{"part": 1, "size": 2}]}', '{"part": [1]}',
                  '[1]', 'x', '{"parts": [1.5]}'):
         upload.complete(text).is_problem("invalid-argument")
