@@ -41,6 +41,10 @@ public protocol UploadSession: AnyObject, Sendable {
     /// The current state.
     func state() async throws(SessionError) -> SessionState
 
+    /// The state for an append of `size` bytes at `offset`. A shared store is not asked if the append begins with a write
+    /// that fails if another process has changed the session.
+    func state(appending size: UInt64, at offset: UInt64) async throws(SessionError) -> SessionState
+
     /// Begins an append. No byte is accepted if it throws.
     /// - Throws: ``SessionError/offsetMismatch(durable:)`` if the plan's offset is not the durable one,
     ///   ``SessionError/lengthMismatch(declared:)`` or ``SessionError/lengthExceeded(limit:)`` if the lengths do not
@@ -72,6 +76,12 @@ public protocol UploadSession: AnyObject, Sendable {
 
     /// Removes the session and its bytes; their space is free on return. A committed object stays.
     func cancel() async throws(SessionError)
+}
+
+extension UploadSession {
+    public func state(appending size: UInt64, at offset: UInt64) async throws(SessionError) -> SessionState {
+        try await state()
+    }
 }
 
 /// An append in progress. Confined to its loop. Ends with ``end()`` or ``discard()``. A dropped append ends as with

@@ -17,9 +17,11 @@ final class CloudSessionFile: Sendable {
     private struct Known {
         var state: CloudSessionState
         var version: String
+        /// Whether it was only read. The next write claims it.
+        var isUnclaimed = false
     }
     private struct Held {
-        /// The state of the last write; nil if it may not be the current one.
+        /// The state of the last write, or the one that the next write claims; nil if it may not be the current one.
         var own: Known?
         /// A state that was read but not claimed.
         var read: Known?
@@ -50,7 +52,7 @@ final class CloudSessionFile: Sendable {
 
     var isExpired: Bool { now >= id.expires }
 
-    /// The state of the last own write; nil if there is none. Another gateway may have changed it meanwhile.
+    /// The state that the next write replaces; nil if there is none. Another gateway may have changed it meanwhile.
     var known: CloudSessionState? { held.withLock { $0.own?.state } }
 
     var isGone: Bool {
@@ -124,12 +126,9 @@ final class CloudSessionFile: Sendable {
                 held.withLock { $0.own = nil }
                 return found.state
             }
-            if let own, own.version == found.version, !own.state.isOpen { return found.state }
-            var next = found.state
-            if next.owner != owner { next.isTakenOver = true }
-            next.isOpen = false
+            if let own, own.version == found.version, !own.isUnclaimed, !own.state.isOpen { return found.state }
             do throws(SessionError) {
-                return try await write(next, replacing: found.version)
+                return try await write(claimed(found.state), replacing: found.version)
             } catch {
                 guard case .superseded = error else { throw error }
             }
@@ -137,13 +136,36 @@ final class CloudSessionFile: Sendable {
         throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
     }
 
-    /// The state of the last own write, or else the claimed state. Writes fail if another gateway has changed it.
-    func trusted() async throws(SessionError) -> CloudSessionState {
-        guard let own = held.withLock({ $0.own?.state }), !own.isOpen else {
-            return try await claim()
-        }
+    private func claimed(_ state: CloudSessionState) -> CloudSessionState {
+        var next = state
+        if next.owner != owner { next.isTakenOver = true }
+        next.owner = owner
+        next.isOpen = false
+        return next
+    }
+
+    /// The state that the next write replaces, if its offset is `offset`. It may be out of date: then the write fails.
+    func trusted(at offset: UInt64) throws(SessionError) -> CloudSessionState? {
+        guard let own = held.withLock({ $0.own?.state }), !own.isOpen, own.offset == offset else { return nil }
         try check(own)
         return own
+    }
+
+    /// Reads the state for an append that begins with a write, which then claims it. It is claimed now if the owner may
+    /// be sending bytes, or if a write of this process may still be executed.
+    func readForAppend() async throws(SessionError) -> CloudSessionState {
+        let found: Known
+        if let read = held.withLock({ $0.read }) { found = read } else { found = try await fetch() }
+        held.withLock { $0.read = found }
+        if found.state.end != nil || found.state.isOpen || found.state.owner == owner { return try await claim() }
+        let next = claimed(found.state)
+        held.withLock { $0.own = Known(state: next, version: found.version, isUnclaimed: true) }
+        return next
+    }
+
+    /// Claims a state that was only read.
+    func takeOver() async throws(SessionError) {
+        if held.withLock({ $0.own?.isUnclaimed }) == true { try await update { _ in } }
     }
 
     // MARK: Writing

@@ -82,6 +82,15 @@ struct CloudSessionState: Sendable, Equatable {
     var intent: Intent?
     var end: End?
 
+    /// Whether an upload was begun at the service.
+    var hasUpload: Bool {
+        switch transfer {
+        case .none: false
+        case .s3(let transfer): transfer.upload != nil
+        case .gcs(let transfer): transfer.session != nil
+        }
+    }
+
     var pending: UInt64 { pieces.reduce(UInt64(tail.count)) { $0 + $1.size } }
 
     init(

@@ -26,6 +26,14 @@ final class S3SessionService: CloudSessionService {
         return try S3SessionTransfer(file, requests, state, plan)
     }
 
+    func sends(_ state: CloudSessionState, _ plan: AppendPlan) -> Bool {
+        guard case .s3(let transfer) = state.transfer, let size = plan.size else { return false }
+        let number = UInt64(transfer.nextNumber)
+        return number < requests.sizes.count
+            && state.pending + size
+                >= requests.sizes.size(ofPart: number, length: state.length ?? plan.length, sent: transfer.sent)
+    }
+
     // MARK: Commit
 
     private struct Attempt {

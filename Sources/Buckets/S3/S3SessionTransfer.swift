@@ -103,6 +103,8 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: Parts
 
+    func open() async throws(SessionError) { _ = try await claim() }
+
     /// Sends all bytes that are not in a part as one part.
     private func sendPart() async throws(SessionError) {
         let whole = try await inStore { () throws(BucketError) in

@@ -169,8 +169,7 @@ extension OperationHandler {
         if let known = uploads.ledger.entry(token.id) {
             try requireCreator(known.creator, token.dialect)
         }
-        let (session, state) = try await find(
-            token, driver, request.end(hasBytes: context.hasBytes))
+        let (session, state) = try await find(token, driver, request)
         guard let stored = StoredUpload(bucket.name, token.id, state),
             stored.context.dialect == token.dialect, let name = try? ObjectName(state.name)
         else { throw Problem(uploadNotFound: "the session was not begun by this program") }
@@ -189,8 +188,9 @@ extension OperationHandler {
     /// Finds a session in its store, when no other request uses it. The wait ends if the client goes away, except for the
     /// first request that ends the upload in this way.
     private func find(
-        _ token: UploadToken, _ driver: any SessionDriver, _ end: SessionRequest.End?
+        _ token: UploadToken, _ driver: any SessionDriver, _ request: SessionRequest
     ) async throws(Problem) -> (any UploadSession, SessionState) {
+        let end = request.end(hasBytes: context.hasBytes)
         let outlives = end.map { uploads.ends.enter(token.id, $0) } ?? false
         defer { if outlives, let end { uploads.ends.leave(token.id, end) } }
         let session: any UploadSession
@@ -207,11 +207,16 @@ extension OperationHandler {
         {
             try requireCreator(saved.caller?.principal.identity, token.dialect)
         }
+        // A rejected append reports the offset without a write, so that must be the current one.
+        let offset: UInt64? =
+            if case .append(let append) = request.action, !append.isVerified { append.offset } else { nil }
+        let size = context.hasBytes ? context.exchange.head.contentLength : nil
         let state = try await repeatedly(attempts: end == .completion ? 8 : 1) {
             () async throws(Problem) in
             do throws(SessionError) {
                 return try await uncancelled(outlives) { () async throws(SessionError) in
-                    try await session.state()
+                    guard let offset, let size else { return try await session.state() }
+                    return try await session.state(appending: size, at: offset)
                 }
             } catch {
                 throw lost(error, token.id)
