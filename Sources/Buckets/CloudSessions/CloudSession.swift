@@ -88,6 +88,8 @@ final class CloudSession: UploadSession {
 
     private func claimed() async throws(SessionError) -> SessionState {
         let state = try await file.claim()
+        // An append often follows.
+        sessions.remember(self)
         return (try await settled(state) ?? state).visible
     }
 

@@ -25,6 +25,10 @@ final class CloudSessionFile: Sendable {
         var own: Known?
         /// A state that was read but not claimed.
         var read: Known?
+        /// The bytes of the pieces of the state with this stamp.
+        var tail: (stamp: UInt64, spool: SessionSpool)?
+        /// The pieces of this process for which no request can still be executed.
+        var settled: Set<UInt64> = []
         var isGone = false
         /// Whether a request may be executed that the state does not record.
         var hasLostRequest = false
@@ -138,7 +142,10 @@ final class CloudSessionFile: Sendable {
 
     private func claimed(_ state: CloudSessionState) -> CloudSessionState {
         var next = state
-        if next.owner != owner { next.isTakenOver = true }
+        if next.owner != owner {
+            next.isTakenOver = true
+            held.withLock { $0.settled = [] }
+        }
         next.owner = owner
         next.isOpen = false
         return next
@@ -166,6 +173,36 @@ final class CloudSessionFile: Sendable {
     /// Claims a state that was only read.
     func takeOver() async throws(SessionError) {
         if held.withLock({ $0.own?.isUnclaimed }) == true { try await update { _ in } }
+    }
+
+    // MARK: Pieces of the tail
+
+    /// The maximum size of a tail that is kept in a file: 16 MiB, two parts of the usual size.
+    private static let tailLimit: UInt64 = 16 << 20
+
+    /// Keeps the bytes of the pieces of the last written state in a file, so that the owner need not read them back.
+    func keepTail(_ spool: SessionSpool) {
+        guard spool.count <= CloudSessionFile.tailLimit else { return }
+        held.withLock { held in held.tail = held.own.map { ($0.state.stamp, spool) } }
+    }
+
+    /// The bytes of the pieces of the known state, if they are kept. The caller may change the file.
+    func takeTail() -> SessionSpool? {
+        held.withLock { held in
+            let (tail, stamp) = (held.tail, held.own?.state.stamp)
+            held.tail = nil
+            return tail.flatMap { $0.stamp == stamp ? $0.spool : nil }
+        }
+    }
+
+    /// Whether this process may write the piece again: no earlier request can still be executed, also of another gateway.
+    func isSettled(_ piece: UInt64) -> Bool { held.withLock { $0.settled.contains(piece) } }
+
+    /// Sets ``isSettled(_:)`` around a request that writes the piece.
+    func settle(_ piece: UInt64, _ isSettled: Bool) {
+        held.withLock { held in
+            if isSettled { held.settled.insert(piece) } else { held.settled.remove(piece) }
+        }
     }
 
     // MARK: Writing
@@ -222,7 +259,10 @@ final class CloudSessionFile: Sendable {
         next.stamp = UInt64.random(in: 0 ... .max)
         let bytes = next.bytes
         var failure = SessionError.superseded
-        held.withLock { $0.own = nil }
+        held.withLock { held in
+            held.own = nil
+            held.tail = nil
+        }
         do throws(BucketError) {
             if let written = try await store.writeHidden(name, bytes, replacing: version) {
                 adopt(next, written)
@@ -235,6 +275,7 @@ final class CloudSessionFile: Sendable {
             adopt(next, found.version)
             return next
         }
+        held.withLock { $0.settled = [] }
         throw failure
     }
 

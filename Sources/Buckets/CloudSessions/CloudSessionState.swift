@@ -10,6 +10,7 @@ struct CloudSessionState: Sendable, Equatable {
     struct Piece: Sendable, Equatable {
         /// Random, so that a late request never replaces a newer piece.
         var number: UInt64
+        /// In bytes. 0: the object is not used any more. The owner can write it again, and the session's end deletes it.
         var size: UInt64
     }
 
