@@ -70,11 +70,21 @@ public protocol PendingUpload: AnyObject, Sendable {
 /// wins. Its received bytes become durable, and it ends with ``SessionError/superseded``. An all-or-nothing append is
 /// discarded. Thus a reported offset is valid until the next append.
 public protocol UploadSession: PendingUpload {
+    /// The state for an append of `size` bytes at `offset`. A shared store is not asked if the append begins with a write
+    /// that fails if another process has changed the session.
+    func state(appending size: UInt64, at offset: UInt64) async throws(SessionError) -> SessionState
+
     /// Begins an append. No byte is accepted if it throws.
     /// - Throws: ``SessionError/offsetMismatch(durable:)`` if the plan's offset is not the durable one,
     ///   ``SessionError/lengthMismatch(declared:)`` or ``SessionError/lengthExceeded(limit:)`` if the lengths do not
     ///   fit, ``SessionError/finished`` after the end.
     func append(_ plan: AppendPlan) async throws(SessionError) -> any SessionAppend
+}
+
+extension UploadSession {
+    public func state(appending size: UInt64, at offset: UInt64) async throws(SessionError) -> SessionState {
+        try await state()
+    }
 }
 
 /// An append in progress. Confined to its loop. Ends with ``end()`` or ``discard()``. A dropped append ends as with

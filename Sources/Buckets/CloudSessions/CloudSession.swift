@@ -11,6 +11,8 @@ final class CloudSession: UploadSession {
     private let turn = AsyncTurn()
     private let current = Lock<CloudAppend?>(nil)
     private let known: Lock<CloudSessionFile>
+    /// Whether the next append relies on a state that may have been out of date when its request came.
+    private let isUnread = Lock(false)
     /// The maximum number of attempts while other gateways commit too.
     private static let attempts = 8
 
@@ -70,10 +72,29 @@ final class CloudSession: UploadSession {
     }
 
     func state() async throws(SessionError) -> SessionState {
+        try await inTurn(givingUp: true) { [self] () throws(SessionError) in try await claimed() }
+    }
+
+    func state(appending size: UInt64, at offset: UInt64) async throws(SessionError) -> SessionState {
         try await inTurn(givingUp: true) { [self] () throws(SessionError) in
-            let state = try await file.claim()
-            return (try await settled(state) ?? state).visible
+            let own = try file.trusted(at: offset)
+            let state: CloudSessionState
+            if let own { state = own } else { state = try await file.readForAppend() }
+            let isOpen = state.end == nil && state.intent == nil && state.offset == offset
+            // The append's first request writes the state, unless it begins the upload.
+            if isOpen, state.hasUpload, service.sends(state, AppendPlan(at: offset, size: size)) {
+                isUnread.withLock { $0 = own != nil }
+                return state.visible
+            }
+            return try await claimed()
         }
+    }
+
+    private func claimed() async throws(SessionError) -> SessionState {
+        let state = try await file.claim()
+        // An append often follows.
+        sessions.remember(self)
+        return (try await settled(state) ?? state).visible
     }
 
     /// Adds the result of an earlier commit to the state; nil if that has stored no object.
@@ -96,19 +117,43 @@ final class CloudSession: UploadSession {
         }
         let append = try await inTurn(givingUp: true) { [self] () throws(SessionError) in
             // Without bytes there is no write that would fail if the state is out of date.
-            var state = plan.size == 0 ? try await file.claim() : try await file.trusted()
-            do throws(SessionError) { try check(plan, state) } catch {
-                state = try await file.claim()
-                try check(plan, state)
+            let own = plan.size == 0 ? nil : try file.trusted(at: plan.offset)
+            var state: CloudSessionState
+            if let own { state = own } else { state = try await file.claim() }
+            let isUnread = isUnread.withLock { isUnread in
+                defer { isUnread = false }
+                return isUnread
             }
-            let transfer = try await service.transfer(file, state, plan)
+            let transfer: any CloudTransfer
+            do throws(SessionError) { transfer = try await self.transfer(plan, state) } catch {
+                switch error {
+                case .store: throw error
+                // After a read, another gateway's request is newer.
+                case .superseded where !isUnread: throw error
+                default: state = try await file.claim()
+                }
+                transfer = try await self.transfer(plan, state)
+            }
             let limit = state.length ?? plan.length ?? service.maximumSessionLength
             let append = CloudAppend(
                 self, loop, transfer, plan, limit: limit, length: state.length == nil ? plan.length : nil)
             current.withLock { $0 = append }
             return append
         }
-        return AppendHandle(append)
+        let handle = AppendHandle(append)
+        // The client may have asked another gateway for the offset since.
+        if Task.isCancelled { throw .clientGone }
+        return handle
+    }
+
+    private func transfer(_ plan: AppendPlan, _ state: CloudSessionState)
+        async throws(SessionError) -> any CloudTransfer
+    {
+        try check(plan, state)
+        let transfer = try await service.transfer(file, state, plan)
+        // From here on, an append in progress at another gateway fails.
+        if service.sends(state, plan) { try await transfer.open() } else { try await file.takeOver() }
+        return transfer
     }
 
     private func check(_ plan: AppendPlan, _ state: CloudSessionState) throws(SessionError) {
@@ -137,7 +182,9 @@ final class CloudSession: UploadSession {
     func finish() async throws(SessionError) -> ContentFacts {
         try await inTurn { [self] () throws(SessionError) in
             // The parts were just selected. A commit finds out if another gateway has selected others.
-            let state = isInParts ? try await file.trusted() : try await file.claim()
+            let own = isInParts ? try file.trusted(at: nil) : nil
+            let state: CloudSessionState
+            if let own { state = own } else { state = try await file.claim() }
             if case .closed = state.end { throw .finished }
             return try await inStore { () throws(BucketError) in try state.facts() }
         }

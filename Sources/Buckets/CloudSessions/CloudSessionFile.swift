@@ -19,12 +19,18 @@ final class CloudSessionFile: Sendable {
     private struct Known {
         var state: CloudSessionState
         var version: String
+        /// Whether it was only read. The next write claims it.
+        var isUnclaimed = false
     }
     private struct Held {
-        /// The state of the last write; nil if it may not be the current one.
+        /// The state of the last write, or the one that the next write claims; nil if it may not be the current one.
         var own: Known?
         /// A state that was read but not claimed.
         var read: Known?
+        /// The bytes of the pieces of the state with this stamp.
+        var tail: (stamp: UInt64, spool: SessionSpool)?
+        /// The pieces of this process for which no request can still be executed.
+        var settled: Set<UInt64> = []
         var isGone = false
         /// Whether a request may be executed that the state does not record.
         var hasLostRequest = false
@@ -53,7 +59,7 @@ final class CloudSessionFile: Sendable {
 
     var isExpired: Bool { now >= id.expires }
 
-    /// The state of the last own write; nil if there is none. Another gateway may have changed it meanwhile.
+    /// The state that the next write replaces; nil if there is none. Another gateway may have changed it meanwhile.
     var known: CloudSessionState? { held.withLock { $0.own?.state } }
 
     var isGone: Bool {
@@ -128,12 +134,9 @@ final class CloudSessionFile: Sendable {
                 held.withLock { $0.own = nil }
                 return found.state
             }
-            if let own, own.version == found.version, !own.state.isOpen { return found.state }
-            var next = found.state
-            if next.owner != owner { next.isTakenOver = true }
-            next.isOpen = false
+            if let own, own.version == found.version, !own.isUnclaimed, !own.state.isOpen { return found.state }
             do throws(SessionError) {
-                return try await write(next, replacing: found.version)
+                return try await write(claimed(found.state), replacing: found.version)
             } catch {
                 guard case .superseded = error else { throw error }
             }
@@ -141,13 +144,71 @@ final class CloudSessionFile: Sendable {
         throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
     }
 
-    /// The state of the last own write, or else the claimed state. Writes fail if another gateway has changed it.
-    func trusted() async throws(SessionError) -> CloudSessionState {
-        guard let own = held.withLock({ $0.own?.state }), !own.isOpen else {
-            return try await claim()
+    private func claimed(_ state: CloudSessionState) -> CloudSessionState {
+        var next = state
+        if next.owner != owner {
+            next.isTakenOver = true
+            held.withLock { $0.settled = [] }
+        }
+        next.owner = owner
+        next.isOpen = false
+        return next
+    }
+
+    /// The state that the next write replaces, if its offset is `offset`; nil for any offset. It may be out of date: then the write fails.
+    func trusted(at offset: UInt64?) throws(SessionError) -> CloudSessionState? {
+        guard let own = held.withLock({ $0.own?.state }), !own.isOpen, own.offset == offset ?? own.offset else {
+            return nil
         }
         try check(own)
         return own
+    }
+
+    /// Reads the state for an append that begins with a write, which then claims it. It is claimed now if the owner may
+    /// be sending bytes, or if a write of this process may still be executed.
+    func readForAppend() async throws(SessionError) -> CloudSessionState {
+        let found: Known
+        if let read = held.withLock({ $0.read }) { found = read } else { found = try await fetch() }
+        held.withLock { $0.read = found }
+        if found.state.end != nil || found.state.isOpen || found.state.owner == owner { return try await claim() }
+        let next = claimed(found.state)
+        held.withLock { $0.own = Known(state: next, version: found.version, isUnclaimed: true) }
+        return next
+    }
+
+    /// Claims a state that was only read.
+    func takeOver() async throws(SessionError) {
+        if held.withLock({ $0.own?.isUnclaimed }) == true { try await update { _ in } }
+    }
+
+    // MARK: Pieces of the tail
+
+    /// The maximum size of a tail that is kept in a file: 16 MiB, two parts of the usual size.
+    private static let tailLimit: UInt64 = 16 << 20
+
+    /// Keeps the bytes of the pieces of the last written state in a file, so that the owner need not read them back.
+    func keepTail(_ spool: SessionSpool) {
+        guard spool.count <= CloudSessionFile.tailLimit else { return }
+        held.withLock { held in held.tail = held.own.map { ($0.state.stamp, spool) } }
+    }
+
+    /// The bytes of the pieces of the known state, if they are kept. The caller may change the file.
+    func takeTail() -> SessionSpool? {
+        held.withLock { held in
+            let (tail, stamp) = (held.tail, held.own?.state.stamp)
+            held.tail = nil
+            return tail.flatMap { $0.stamp == stamp ? $0.spool : nil }
+        }
+    }
+
+    /// Whether this process may write the piece again: no earlier request can still be executed, also of another gateway.
+    func isSettled(_ piece: UInt64) -> Bool { held.withLock { $0.settled.contains(piece) } }
+
+    /// Sets ``isSettled(_:)`` around a request that writes the piece.
+    func settle(_ piece: UInt64, _ isSettled: Bool) {
+        held.withLock { held in
+            if isSettled { held.settled.insert(piece) } else { held.settled.remove(piece) }
+        }
     }
 
     // MARK: Writing
@@ -204,7 +265,10 @@ final class CloudSessionFile: Sendable {
         next.stamp = UInt64.random(in: 0 ... .max)
         let bytes = next.bytes
         var failure = SessionError.superseded
-        held.withLock { $0.own = nil }
+        held.withLock { held in
+            held.own = nil
+            held.tail = nil
+        }
         do throws(BucketError) {
             if let written = try await store.writeHidden(name, bytes, replacing: version) {
                 adopt(next, written)
@@ -217,6 +281,7 @@ final class CloudSessionFile: Sendable {
             adopt(next, found.version)
             return next
         }
+        held.withLock { $0.settled = [] }
         throw failure
     }
 

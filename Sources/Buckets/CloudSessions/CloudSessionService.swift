@@ -10,6 +10,9 @@ protocol CloudSessionService: CloudSessionStore {
     func transfer(_ file: CloudSessionFile, _ state: CloudSessionState, _ plan: AppendPlan)
         async throws(SessionError) -> any CloudTransfer
 
+    /// Whether the append sends bytes to the service if it is complete. It then begins with ``CloudTransfer/open()``.
+    func sends(_ state: CloudSessionState, _ plan: AppendPlan) -> Bool
+
     /// Makes the object visible, at most once even after earlier attempts, and writes the result to the state.
     /// - Parameters:
     ///   - state: The claimed state, without an end, with exactly the bytes of `facts`.
@@ -33,6 +36,10 @@ protocol CloudSessionService: CloudSessionStore {
 
 /// Moves the bytes of one append to the service. Its calls are sequential, except for ``cancel()``.
 protocol CloudTransfer: AnyObject {
+    /// Writes to the state that bytes may be sent.
+    /// - Throws: ``SessionError/superseded`` if another gateway has changed it.
+    func open() async throws(SessionError)
+
     /// Takes the next bytes. ``forward()`` follows.
     func take(_ bytes: [UInt8]) async throws(SessionError)
 

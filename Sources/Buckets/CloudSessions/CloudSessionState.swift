@@ -10,6 +10,7 @@ struct CloudSessionState: Sendable, Equatable {
     struct Piece: Sendable, Equatable {
         /// Random, so that a late request never replaces a newer piece.
         var number: UInt64
+        /// In bytes. 0: the object is not used any more. The owner can write it again, and the session's end deletes it.
         var size: UInt64
     }
 
@@ -91,6 +92,16 @@ struct CloudSessionState: Sendable, Equatable {
         case .s3(let state): state.parts
         case .gcsParts(let state): state.parts
         case .none, .gcs: []
+        }
+    }
+
+    /// Whether an upload was begun at the service.
+    var hasUpload: Bool {
+        switch transfer {
+        case .none: false
+        case .s3(let transfer): transfer.upload != nil
+        case .gcs(let transfer): transfer.session != nil
+        case .gcsParts: true
         }
     }
 

@@ -7,8 +7,9 @@ import System
 final class SessionPart: @unchecked Sendable {
     /// The maximum offset in a file.
     static let maximumLength = UInt64(Int64.max)
-    /// The dirty bytes after which the kernel is asked to start writing: 8 MiB.
-    private static let writebackStep: UInt64 = 8 << 20
+    /// The dirty bytes after which the kernel is asked to start writing: 1 MiB, so that little is left for the sync at the
+    /// end of an append.
+    private static let writebackStep: UInt64 = 1 << 20
 
     /// -1 after it was closed.
     private var descriptor: Int32

@@ -15,6 +15,11 @@ extension GCSBucket: CloudSessionService {
         }
     }
 
+    func sends(_ state: CloudSessionState, _ plan: AppendPlan) -> Bool {
+        guard let size = plan.size, !plan.isAllOrNothing else { return false }
+        return state.pending + size >= GCSSession.quantum
+    }
+
     func commit(
         _ file: CloudSessionFile, _ state: CloudSessionState, _ facts: ContentFacts,
         _ preconditions: Preconditions, until: Int64

@@ -246,6 +246,8 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: The state
 
+    func open() async throws(SessionError) { _ = try await begun() }
+
     /// The resumable session, begun if there is none. The state records beforehand that bytes may be sent.
     private func begun() async throws(SessionError) -> GCSSession {
         if let upload { return upload }
@@ -253,12 +255,13 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         let upload: GCSSession
         if let target = transfer.session {
             upload = GCSSession(bucket, dataName, target: target, persisted: transfer.sent)
+            // First, so that an append of another gateway fails as early as possible.
+            try await save(isOpen: true, isAhead: true)
             if transfer.isAhead {
                 try await inStore { () throws(BucketError) in
                     guard try await upload.update() == nil else { throw GCSSession.endedEarly }
                 }
             }
-            try await save(isOpen: true, isAhead: true)
         } else {
             upload = try await beginSession()
         }

@@ -16,6 +16,8 @@ final class S3Part {
     private var body: S3Body?
     private var isGivenUp = false
     private(set) var isUploadGone = false
+    /// The number of requests so far.
+    private(set) var requests = 0
 
     /// - Parameter target: With the part's number and the upload's id.
     init(_ bucket: S3Bucket, _ target: String, _ spool: Spool) {
@@ -29,6 +31,7 @@ final class S3Part {
         var attempt = 1
         while true {
             do throws(BucketError) {
+                requests += 1
                 let body = try await bucket.stream("PUT", target, HeaderFields(), length: spool.count)
                 self.body = body
                 defer { self.body = nil }

@@ -39,7 +39,8 @@ protocol S3SessionRequests: CloudSessionStore {
     func writeCondition(_ name: String, _ preconditions: Preconditions)
         async throws(BucketError) -> S3Bucket.WriteCondition
 
-    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError)
+    /// - Returns: Whether no request can still be executed after this.
+    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) -> Bool
 
     func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool) async throws(BucketError)
 }
@@ -252,9 +253,11 @@ extension S3Bucket: S3SessionRequests {
         return page.items
     }
 
-    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) {
+    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) -> Bool {
         // A part's request with another target.
-        _ = try await S3Part(self, target(name), spool.file).send()
+        let part = S3Part(self, target(name), spool.file)
+        _ = try await part.send()
+        return part.requests == 1
     }
 
     func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool)

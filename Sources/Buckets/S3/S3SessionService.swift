@@ -26,6 +26,14 @@ final class S3SessionService: CloudSessionService {
         return try S3SessionTransfer(file, requests, state, plan)
     }
 
+    func sends(_ state: CloudSessionState, _ plan: AppendPlan) -> Bool {
+        guard case .s3(let transfer) = state.transfer, let size = plan.size else { return false }
+        let number = UInt64(transfer.nextNumber)
+        return number < requests.sizes.count
+            && state.pending + size
+                >= requests.sizes.size(ofPart: number, length: state.length ?? plan.length, sent: transfer.sent)
+    }
+
     // MARK: Commit
 
     private struct Attempt {
@@ -46,6 +54,7 @@ final class S3SessionService: CloudSessionService {
         if state.intent != nil, let result = try await adopted(file, state, until: until) {
             return result
         }
+        let tail = file.takeTail()
         let condition: S3Bucket.WriteCondition
         do throws(BucketError) {
             condition = try await requests.writeCondition(state.name, preconditions)
@@ -61,7 +70,7 @@ final class S3SessionService: CloudSessionService {
         let attempt = try await begin(file, &state, facts, existing)
         guard case .s3(var transfer) = state.transfer else { throw .superseded }
         do throws(S3PartFailure) {
-            if let part = try await lastPart(file, state, attempt) { transfer.parts.append(part) }
+            if let part = try await lastPart(file, state, attempt, tail) { transfer.parts.append(part) }
         } catch {
             // The request of an earlier commit may have been executed, which ends the upload.
             if let result = try? await made(state) {
@@ -130,14 +139,14 @@ final class S3SessionService: CloudSessionService {
 
     /// Sends the bytes that are not in a part yet as the last part; nil if there are none.
     private func lastPart(
-        _ file: CloudSessionFile, _ state: CloudSessionState, _ attempt: Attempt
+        _ file: CloudSessionFile, _ state: CloudSessionState, _ attempt: Attempt, _ tail: SessionSpool?
     ) async throws(S3PartFailure) -> S3TransferState.Part? {
         guard let number = attempt.number else { return nil }
         let whole: SessionSpool
         do throws(BucketError) {
             let spool = try await requests.makeSpool()
             try await spool.append(state.tail)
-            whole = try await requests.assemble(state.pieces, of: file.id, spool)
+            whole = try await requests.assemble(state.pieces, tail, of: file.id, spool)
         } catch {
             throw S3PartFailure(cause: error)
         }

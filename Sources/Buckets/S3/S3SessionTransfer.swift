@@ -33,8 +33,14 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     private var spool: SessionSpool?
     /// The hidden objects that precede the file.
     private var pieces: [CloudSessionState.Piece]
-    /// Hidden objects that the next write makes unused.
-    private var obsolete: [CloudSessionState.Piece] = []
+    /// Their bytes, if this gateway has kept them.
+    private var before: SessionSpool?
+    /// Hidden objects that are not used any more.
+    private var unused: [CloudSessionState.Piece]
+    /// Those that the stored state does not use and this gateway can write again.
+    private var reusable: [UInt64]
+    /// The maximum number of other unused objects. More are deleted.
+    private static let unusedLimit = 8
     private var number: UInt64
     /// The first unclaimed number.
     private var claimed: UInt64
@@ -54,9 +60,12 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         self.state = state
         self.plan = plan
         length = state.length ?? plan.length
-        durable = Progress(transfer: transfer, digests: digests, pieces: state.pieces, tail: state.tail)
+        pieces = state.pieces.filter { $0.size > 0 }
+        unused = state.pieces.filter { $0.size == 0 }
+        reusable = unused.map(\.number).filter(file.isSettled)
+        before = file.takeTail()
+        durable = Progress(transfer: transfer, digests: digests, pieces: pieces, tail: state.tail)
         self.digests = digests
-        pieces = state.pieces
         number = UInt64(transfer.nextNumber)
         claimed = number
     }
@@ -103,10 +112,12 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: Parts
 
+    func open() async throws(SessionError) { _ = try await claim() }
+
     /// Sends all bytes that are not in a part as one part.
     private func sendPart() async throws(SessionError) {
         let whole = try await inStore { () throws(BucketError) in
-            try await requests.assemble(pieces, of: file.id, try await makeSpool())
+            try await requests.assemble(pieces, before.take(), of: file.id, try await makeSpool())
         }
         var attempt = 1
         while true {
@@ -130,9 +141,13 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         durable.digests = digests
         durable.tail = []
         durable.pieces = []
-        obsolete += pieces
+        release(pieces)
         pieces = []
         await spool?.clear()
+    }
+
+    private func release(_ pieces: [CloudSessionState.Piece]) {
+        unused += pieces.map { CloudSessionState.Piece(number: $0.number, size: 0) }
     }
 
     /// Claims the next part numbers before the first request with one of them, and returns the multipart upload.
@@ -194,7 +209,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     private func save(_ progress: Progress, nextNumber: UInt64, isOpen: Bool, length: UInt64? = nil)
         async throws(SessionError)
     {
-        let offset = progress.offset
+        let (offset, unused) = (progress.offset, unused)
         try await file.update {
             var transfer = progress.transfer
             transfer.nextNumber = UInt16(clamping: nextNumber)
@@ -202,7 +217,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
             $0.transfer = .s3(transfer)
             $0.offset = offset
             $0.digests = progress.digests.saved
-            $0.pieces = progress.pieces
+            $0.pieces = progress.pieces + unused
             $0.tail = progress.tail
             $0.isOpen = isOpen
             if let length { $0.length = $0.length ?? length }
@@ -217,7 +232,11 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
             // The bytes after the last part are lost.
             failure = error
         }
+        var obsolete = unused.filter { !file.isSettled($0.number) }
+        if obsolete.count <= S3SessionTransfer.unusedLimit { obsolete = [] }
+        unused.removeAll { obsolete.contains($0) }
         try await save(last, nextNumber: number, isOpen: false, length: length)
+        if let before, !last.pieces.isEmpty { file.keepTail(before) }
         for piece in obsolete {
             // If this fails, the sweep removes it.
             try? await requests.deleteHidden(HiddenName.tail(file.id, number: piece.number).text)
@@ -248,18 +267,24 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         var whole = spool
         let merges = pieces.count >= requests.sizes.pieces
         if merges {
-            whole = try await requests.assemble(pieces, of: file.id, spool)
+            whole = try await requests.assemble(pieces, before.take(), of: file.id, spool)
             last.pieces = []
         }
-        let piece = CloudSessionState.Piece(number: .random(in: 0 ... .max), size: whole.count)
-        try await requests.writePiece(HiddenName.tail(file.id, number: piece.number).text, whole)
-        last.pieces.append(piece)
-        if merges { obsolete += pieces }
+        let number = reusable.popLast() ?? .random(in: 0 ... .max)
+        file.settle(number, false)
+        file.settle(number, try await requests.writePiece(HiddenName.tail(file.id, number: number).text, whole))
+        unused.removeAll { $0.number == number }
+        last.pieces.append(CloudSessionState.Piece(number: number, size: whole.count))
+        if merges { release(pieces) }
+        if last.pieces.count == 1 { before = whole } else { try await before?.append(spool) }
         return last
     }
 
     func discard() async {
-        guard hasClaimed else { return }
+        guard hasClaimed else {
+            if let before { file.keepTail(before) }
+            return
+        }
         let number = UInt16(clamping: number)
         // If this fails, the next claim skips the numbers.
         _ = try? await file.update {
@@ -274,14 +299,20 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 }
 
 extension S3SessionRequests {
-    /// Concatenates hidden objects and the file that follows them.
+    /// Concatenates hidden objects and the file that follows them. `known`: a file with the objects' bytes, if any.
     func assemble(
-        _ pieces: [CloudSessionState.Piece], of id: UploadSessionID, _ spool: SessionSpool
+        _ pieces: [CloudSessionState.Piece], _ known: SessionSpool?, of id: UploadSessionID, _ spool: SessionSpool
     ) async throws(BucketError) -> SessionSpool {
+        let pieces = pieces.filter { $0.size > 0 }
         if pieces.isEmpty { return spool }
-        let whole = try await makeSpool()
-        for piece in pieces {
-            try await readPiece(HiddenName.tail(id, number: piece.number).text, piece.size, into: whole)
+        let whole: SessionSpool
+        if let known {
+            whole = known
+        } else {
+            whole = try await makeSpool()
+            for piece in pieces {
+                try await readPiece(HiddenName.tail(id, number: piece.number).text, piece.size, into: whole)
+            }
         }
         try await whole.append(spool)
         return whole

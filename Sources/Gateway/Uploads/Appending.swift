@@ -111,6 +111,7 @@ extension OperationHandler {
             } catch {
                 // The store has not accepted the length, so the received bytes count.
                 if upload.state.length == nil { try? stage(upload.state.offset, upload) }
+                if case .finished = error, let state = try? await upload.session.state() { upload.state = state }
                 guard case .offsetMismatch(let durable) = error, upload.context.dialect.overlaps,
                     durable > request.offset, attempt < OperationHandler.attempts
                 else { throw problem(error, request, upload) }

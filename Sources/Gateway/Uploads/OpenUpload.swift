@@ -174,8 +174,7 @@ extension OperationHandler {
         if let known = uploads.ledger.entry(token.id) {
             try requireCreator(known.creator, token.dialect)
         }
-        let (session, state) = try await find(
-            token, driver, request.end(hasBytes: context.hasBytes))
+        let (session, state) = try await find(token, driver, request)
         return try found(session, state, token.dialect, request.name)
     }
 
@@ -202,8 +201,9 @@ extension OperationHandler {
     /// Finds a session in its store, when no other request uses it. The wait ends if the client goes away, except for the
     /// first request that ends the upload in this way.
     private func find(
-        _ token: UploadToken, _ driver: any SessionDriver, _ end: SessionRequest.End?
+        _ token: UploadToken, _ driver: any SessionDriver, _ request: SessionRequest
     ) async throws(Problem) -> (any UploadSession, SessionState) {
+        let end = request.end(hasBytes: context.hasBytes)
         let outlives = end.map { uploads.ends.enter(token.id, $0) } ?? false
         defer { if outlives, let end { uploads.ends.leave(token.id, end) } }
         let session: any UploadSession
@@ -214,13 +214,24 @@ extension OperationHandler {
         } catch {
             throw lost(error, token.id)
         }
-        return (session, try await state(of: session, token.dialect, end: end, outlives))
+        // A rejected append reports the offset without a write, so that must be the current one.
+        let offset: UInt64? =
+            if case .append(let append) = request.action, !append.isVerified { append.offset } else { nil }
+        let size = context.hasBytes ? context.exchange.head.contentLength : nil
+        let state = try await state(of: session, token.dialect, end: end) { () async throws(SessionError) in
+            try await uncancelled(outlives) { () async throws(SessionError) in
+                guard let offset, let size else { return try await session.state() }
+                return try await session.state(appending: size, at: offset)
+            }
+        }
+        return (session, state)
     }
 
     /// The current state of a session that was found.
     /// - Parameter end: How the request ends the upload, if it does.
     func state(
-        of session: any PendingUpload, _ dialect: UploadDialect, end: SessionRequest.End?, _ outlives: Bool
+        of session: any PendingUpload, _ dialect: UploadDialect, end: SessionRequest.End?,
+        _ read: () async throws(SessionError) -> SessionState
     ) async throws(Problem) -> SessionState {
         // Checked before the state is claimed, which stops an append of the creator, also at another gateway.
         if let json = session.context,
@@ -228,15 +239,8 @@ extension OperationHandler {
         {
             try requireCreator(saved.caller?.principal.identity, dialect)
         }
-        return try await repeatedly(attempts: end == .completion ? 8 : 1) {
-            () async throws(Problem) in
-            do throws(SessionError) {
-                return try await uncancelled(outlives) { () async throws(SessionError) in
-                    try await session.state()
-                }
-            } catch {
-                throw lost(error, session.id)
-            }
+        return try await repeatedly(attempts: end == .completion ? 8 : 1) { () async throws(Problem) in
+            do throws(SessionError) { return try await read() } catch { throw lost(error, session.id) }
         }
     }
 

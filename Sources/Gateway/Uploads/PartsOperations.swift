@@ -171,7 +171,9 @@ extension OperationHandler {
         context.outlivesClient = true
         let (token, _) = try token(request, name)
         let session = try await openParts(token, name)
-        let state = try await state(of: session, .parts, end: .completion, true)
+        let state = try await state(of: session, .parts, end: .completion) { () async throws(SessionError) in
+            try await uncancelled { () async throws(SessionError) in try await session.state() }
+        }
         let upload = try found(session, state, .parts, name.value)
         if state.end != nil { return try await finish(upload) }
         return try await finish(upload, selection.isEmpty ? try await allParts(session) : selection)

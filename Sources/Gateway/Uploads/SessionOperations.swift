@@ -107,7 +107,14 @@ extension OperationHandler {
             if append.isLast, !append.isVerified, !context.hasBytes {
                 try complete(append, upload)
             } else {
-                upload.state.offset = try await self.append(append, to: upload)
+                do throws(Problem) {
+                    upload.state.offset = try await self.append(append, to: upload)
+                } catch {
+                    // Another gateway may have ended it.
+                    guard let end = upload.state.end else { throw error }
+                    uploads.ended(upload.id, nil)
+                    return try await again(append, upload, after: end)
+                }
                 upload.state.length = upload.state.length ?? append.length
             }
             if append.isLast || upload.isWhole { return try await finish(upload) }

@@ -184,3 +184,11 @@ struct CloudSessionFileTests {
         }
     }
 }
+
+extension CloudSessionFile {
+    /// The state of an append.
+    fileprivate func trusted() async throws(SessionError) -> CloudSessionState {
+        if let own = try trusted(at: known?.offset ?? 0) { return own }
+        return try await claim()
+    }
+}

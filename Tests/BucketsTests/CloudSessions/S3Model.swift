@@ -258,12 +258,13 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
         return S3Bucket.WriteCondition(match: found.etag)
     }
 
-    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) {
+    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) -> Bool {
         let bytes = try await spool.read(at: 0, limit: Int(spool.count))
         try await request("piece") { model in
             model.objects[name] = S3Model.Object(
                 bytes: bytes, etag: S3ModelGateway.etag(bytes), generation: 0)
         }
+        return true
     }
 
     func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool)
