@@ -88,7 +88,9 @@ package struct OutputOptions: ParsableArguments {
 
 /// The options of verbs that transfer objects.
 package struct TransferOptions: ParsableArguments {
-    @Option(name: .shortAndLong, help: "How many objects are transferred at a time (1 to 64).")
+    @Option(
+        name: .shortAndLong,
+        help: "How many objects, or parts of large files, are transferred at a time (1 to 64).")
     /// From 1 to 64.
     package var jobs = 4
 

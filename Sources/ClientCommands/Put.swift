@@ -9,11 +9,13 @@ package struct Put: TransferCommand {
         usage: "sluice put [<options>] <file> ... <target>",
         discussion: """
             With one FILE the target is the object's name, or a folder if it ends in '/'. With several it is a folder. \
-            '-' is standard input. A file that changes while it is sent is an error. After an interruption the same \
-            command continues where the gateway stands.
+            '-' is standard input. A file that changes while it is sent is an error. A file of more than 64 MiB is sent \
+            in parts over several connections, if the bucket has that. After an interruption the same command continues \
+            where the gateway stands.
 
             EXAMPLES:
               sluice put big.iso photos/images/
+              sluice put -j 8 big.iso photos/images/
               sluice put a.jpg b.jpg sluice://photos/images/
               sluice put -R ./site photos/site
               tar c . | sluice put - photos/backup.tar

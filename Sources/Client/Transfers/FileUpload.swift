@@ -1,10 +1,11 @@
 import ClientCommands
 import Foundation
 import SluiceStorage
+import Synchronization
 import Wire
 
 /// Uploads files.
-struct FileUpload: Sendable {
+final class FileUpload: Sendable {
     /// The largest file that is sent in one request, in bytes; its upload is not remembered.
     private static let smallSize: Int64 = 256 << 10
 
@@ -16,6 +17,15 @@ struct FileUpload: Sendable {
     }
 
     let state: StateDirectory?
+    /// The job of an upload has one of them.
+    let slots: TransferSlots
+    /// The identities of the buckets that have no uploads in parts.
+    private let withoutParts = Mutex<Set<BytewiseString>>([])
+
+    init(state: StateDirectory?, slots: TransferSlots) {
+        self.state = state
+        self.slots = slots
+    }
 
     /// Uploads a file, from where an earlier upload of it was interrupted.
     func run(
@@ -29,14 +39,17 @@ struct FileUpload: Sendable {
         }
         guard access(path, R_OK) == 0 else { throw ClientError(path, errno) }
         await StreamTransfer(state: state).removeEarlier(reference)
-        let file = URL(fileURLWithPath: path)
+        let (file, size) = (URL(fileURLWithPath: path), Int64(found.st_size))
         let key = ["put", try reference.objectURL().absoluteString, FileUpload.absolute(path)]
-        if found.st_size == 0 { return try await stream(path, to: reference, metadata, progress) }
-        guard found.st_size > FileUpload.smallSize, let present = FileState(path: path),
+        if size == 0 { return try await stream(path, to: reference, metadata, progress) }
+        guard size > FileUpload.smallSize, let present = FileState(path: path),
             let saved = state?.state(key, of: Saved.self)
         else {
             return try await Interruption.deferred {
-                try await reference.putFileAsync(from: file, metadata: metadata) {
+                if let stored = try await inParts(path, size, to: reference, metadata, from: nil, progress) {
+                    return stored
+                }
+                return try await reference.putFileAsync(from: file, metadata: metadata) {
                     progress.set($0?.completedUnitCount ?? 0)
                 }
             }
@@ -48,33 +61,20 @@ struct FileUpload: Sendable {
                 $0.file == present && $0.properties.elementsEqual(properties, by: ==)
             } ?? false
         if let last, !isSame { await reference.removeUpload(last.upload) }
-        let isSaved = Once<StorageUploadResumptionData>()
-        let isFirst = Once<Bool>()
-        let stored: Result<StorageMetadata, StorageError> = await withCheckedContinuation { done in
-            let ended: (StorageMetadata?, Error?) -> Void = { stored, error in
-                done.resume(returning: stored.map { .success($0) } ?? .failure(error as! StorageError))
-            }
-            let task =
-                if isSame, let last {
-                    reference.resumeUpload(
-                        from: last.upload, file: file, completion: ended)
-                } else {
-                    reference.putFile(from: file, metadata: metadata, completion: ended)
-                }
-            task.observe(.progress) { [weak task] snapshot in
-                let done = snapshot.progress!.completedUnitCount
-                // The first offset is the number of bytes that the gateway already has.
-                if isSame, isFirst.isFirst(true) { progress.resumed(at: done) }
-                progress.set(done)
-                guard let upload = task?.resumptionData, isSaved.isFirst(upload) else { return }
-                saved.save(Saved(file: present, properties: properties, upload: upload))
-            }
+        let earlier = isSame ? last?.upload : nil
+        @Sendable func save(_ upload: StorageUploadResumptionData) {
+            saved.save(Saved(file: present, properties: properties, upload: upload))
         }
-        switch stored {
-        case .success(let metadata):
+        do throws(StorageError) {
+            let stored =
+                if let whole = try await inParts(path, size, to: reference, metadata, from: earlier, progress, save) {
+                    whole
+                } else {
+                    try await inPieces(file, to: reference, metadata, from: earlier, progress, save)
+                }
             saved.remove()
-            return metadata
-        case .failure(let error):
+            return stored
+        } catch {
             if !FileUpload.canContinue(error) {
                 // The library has kept it, because the file is unchanged.
                 if let upload = saved.load()?.upload { await reference.removeUpload(upload) }
@@ -82,6 +82,54 @@ struct FileUpload: Sendable {
             }
             throw error
         }
+    }
+
+    /// Uploads a large file in parts.
+    /// - Returns: nil if the file is small, there is only one slot, an upload in pieces was begun, or the bucket has none in
+    ///   parts.
+    private func inParts(
+        _ path: String, _ size: Int64, to reference: StorageReference, _ metadata: StorageMetadata,
+        from earlier: StorageUploadResumptionData?, _ progress: TransferProgress,
+        _ save: (StorageUploadResumptionData) -> Void = { _ in }
+    ) async throws(StorageError) -> StorageMetadata? {
+        let bucket = BytewiseString(reference.bucketIdentity)
+        let isLarge = size > StorageReference.partsFileSize && slots.limit > 1
+        guard earlier?.isInParts ?? (isLarge && !withoutParts.withLock { $0.contains(bucket) }) else { return nil }
+        let stored = try await reference.putFileInParts(
+            path, metadata: metadata, from: earlier, slots, began: save,
+            onProgress: { progress.set($0, before: $1) })
+        if stored == nil { withoutParts.withLock { _ = $0.insert(bucket) } }
+        return stored
+    }
+
+    /// Uploads a file in pieces, one after another.
+    private func inPieces(
+        _ file: URL, to reference: StorageReference, _ metadata: StorageMetadata,
+        from earlier: StorageUploadResumptionData?, _ progress: TransferProgress,
+        _ save: @escaping @Sendable (StorageUploadResumptionData) -> Void
+    ) async throws(StorageError) -> StorageMetadata {
+        let isSaved = Once<StorageUploadResumptionData>()
+        let isFirst = Once<Bool>()
+        let stored: Result<StorageMetadata, StorageError> = await withCheckedContinuation { done in
+            let ended: (StorageMetadata?, Error?) -> Void = { stored, error in
+                done.resume(returning: stored.map { .success($0) } ?? .failure(error as! StorageError))
+            }
+            let task =
+                if let earlier {
+                    reference.resumeUpload(from: earlier, file: file, completion: ended)
+                } else {
+                    reference.putFile(from: file, metadata: metadata, completion: ended)
+                }
+            task.observe(.progress) { [weak task] snapshot in
+                let done = snapshot.progress!.completedUnitCount
+                // The first offset is the number of bytes that the gateway already has.
+                if earlier != nil, isFirst.isFirst(true) { progress.resumed(at: done) }
+                progress.set(done)
+                guard let upload = task?.resumptionData, isSaved.isFirst(upload) else { return }
+                save(upload)
+            }
+        }
+        return try stored.get()
     }
 
     /// Whether the same command may succeed later: after a failure of the network, or with another credential.

@@ -22,33 +22,32 @@ struct Job: Sendable {
 /// Runs jobs, a limited number of them at a time.
 struct Jobs: Sendable {
     let report: Report
-    /// The most jobs at a time.
-    let limit: Int
+    /// One for each job that runs.
+    let slots: TransferSlots
 
     /// Runs the jobs that `produce` submits, while it runs. A failure does not end the other jobs. If all would fail, no
     /// further jobs begin. Running jobs complete, even if `produce` throws.
     func run(
         _ produce: ((Job) async throws -> Void) async throws -> Void
     ) async throws {
-        let result: Result<Void, any Error> = await withTaskGroup(of: Void.self) { group in
-            var running = 0
+        let result: Result<Void, any Error> = await withDiscardingTaskGroup { group in
             do {
                 try await produce { job in
-                    if running == limit {
-                        await group.next()
-                        running -= 1
-                    }
+                    await slots.acquire()
                     // Further transfers would fail in the same way, each after its retry time.
-                    if report.isStopped { throw Stopped() }
-                    running += 1
-                    group.addTask { await run(job) }
+                    if report.isStopped {
+                        slots.release()
+                        throw Stopped()
+                    }
+                    group.addTask {
+                        await run(job)
+                        slots.release()
+                    }
                 }
+                return .success(())
             } catch {
-                await group.waitForAll()
                 return .failure(error)
             }
-            await group.waitForAll()
-            return .success(())
         }
         try result.get()
     }

@@ -30,6 +30,14 @@ final class TransferProgress: Sendable {
         state.withLock { $0.done = done }
     }
 
+    /// - Parameter before: Bytes of an earlier transfer, which `done` includes.
+    func set(_ done: Int64, before: Int64) {
+        state.withLock { state in
+            state.done = done
+            state.before = before
+        }
+    }
+
     /// The size is known now.
     func setSize(_ size: Int64) {
         state.withLock { $0.size = size }

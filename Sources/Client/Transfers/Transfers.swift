@@ -23,9 +23,10 @@ struct Transfers: Sendable {
     init(_ report: Report, jobs count: Int, _ connection: ConnectionOptions) throws {
         gateways = try Gateways(connection, jobs: count)
         self.report = report
-        jobs = Jobs(report: report, limit: count)
+        let slots = TransferSlots(count)
+        jobs = Jobs(report: report, slots: slots)
         let state = StateDirectory()
-        upload = FileUpload(state: state)
+        upload = FileUpload(state: state, slots: slots)
         stream = StreamTransfer(state: state)
         download = FileDownload(pieceSize: gateways.pieceSize)
     }

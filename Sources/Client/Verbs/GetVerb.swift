@@ -56,7 +56,7 @@ extension Transfers {
 
     /// Writes objects to standard output, one after another.
     func print(_ sources: [RemotePath]) async -> Int32 {
-        let one = Jobs(report: report, limit: 1)
+        let one = Jobs(report: report, slots: TransferSlots(1))
         do {
             try await one.run { submit in
                 for source in sources {

@@ -41,7 +41,7 @@ struct Synchronization: Sendable {
 
     /// A dry run prints its actions in the order of names.
     private var jobs: Jobs {
-        isDry ? Jobs(report: transfers.report, limit: 1) : transfers.jobs
+        isDry ? Jobs(report: transfers.report, slots: TransferSlots(1)) : transfers.jobs
     }
 
     /// - Returns: The exit status.

@@ -46,6 +46,22 @@ struct Endpoint: Sendable, Equatable {
         return try url("u/" + String(decoding: token, as: UTF8.self))
     }
 
+    /// The URL of an upload in parts. Only the token of its location counts.
+    /// - Parameter path: The object's.
+    func parts(_ location: String, of path: String) throws(StorageError) -> URL {
+        let token = location.utf8.split(separator: UInt8(ascii: "=")).last.map(Array.init) ?? []
+        guard !token.isEmpty, Base64.decodeForURL(token[...]) != nil else {
+            throw StorageError(.internalError, "The location of an upload in parts is malformed.")
+        }
+        return try object(path, "?parts=" + String(decoding: token, as: UTF8.self))
+    }
+
+    /// The URL with another parameter in its query, which is not empty.
+    func adding(_ parameter: String, to url: URL) throws(StorageError) -> URL {
+        guard let url = URL(string: "\(url.absoluteString)&\(parameter)") else { throw invalid }
+        return url
+    }
+
     /// The URL of a path of the gateway, which begins with a slash.
     func absolute(_ path: String) throws(StorageError) -> URL {
         guard let base, path.hasPrefix("/"), let url = URL(string: base + path) else {

@@ -8,6 +8,8 @@ struct HTTPRequest: Sendable {
     var fields: [(name: String, value: String)] = []
     /// nil for none.
     var body: [UInt8]?
+    /// A body that is read while it is sent, instead of ``body``.
+    var fileBody: FileRange?
     /// The maximum size of the response's body in bytes: 16 MiB by default, far above a page of a list.
     var limit = 16 << 20
     /// Seconds for everything but the bytes of the bodies. Each attempt sets it.
@@ -17,6 +19,9 @@ struct HTTPRequest: Sendable {
         self.method = method
         self.url = url
     }
+
+    /// Bytes of the body.
+    var bodySize: Int { body?.count ?? fileBody?.range.count ?? 0 }
 
     /// The time limit for a body of this many bytes, in seconds: one for each 4 KiB.
     static func allowance(_ bytes: Int) -> TimeInterval { TimeInterval(bytes) / 4096 }
@@ -40,4 +45,7 @@ enum TransportFailure: Error {
     case failed(String)
     /// Another attempt would fail in the same way.
     case impossible(StorageError.Cause, String)
+
+    /// The request's body can't be read.
+    static func unreadable(_ error: StorageError) -> Self { .impossible(error.cause ?? .file(0), error.message) }
 }

@@ -49,9 +49,11 @@
                     prepared.fields.append(name: name.asciiLowercased(), value)
                 }
                 if let body = request.body { prepared.body = .bytes(body) }
+                let pipe = request.fileBody.map { RequestBodyPipe(length: UInt64($0.range.count)) }
+                if let pipe { prepared.body = .pipe(pipe) }
                 prepared.isAlone = origin.scheme == .http
                 let exchange = LoopExchange(upstream.start(prepared), loop)
-                return await exchange.run(request, control)
+                return await exchange.run(request, pipe, control)
             }.value
         }
 
@@ -114,13 +116,17 @@
         private let exchange: ClientExchange
         private let loop: EventLoop
         private var isLate = false
+        /// Why the body can't be read.
+        private var unreadable: StorageError?
+        /// Bytes of one read from a file.
+        private static let readSize: Int64 = 512 << 10
 
         init(_ exchange: ClientExchange, _ loop: EventLoop) {
             self.exchange = exchange
             self.loop = loop
         }
 
-        func run(_ request: HTTPRequest, _ control: TransferControl) async
+        func run(_ request: HTTPRequest, _ pipe: RequestBodyPipe?, _ control: TransferControl) async
             -> Result<HTTPResponse, TransportFailure>
         {
             let handler = control.onCancel { [self] in loop.execute { self.exchange.cancel() } }
@@ -133,8 +139,9 @@
                 loop.disarm(timer)
             }
             do throws(ClientError) {
-                let sending = HTTPRequest.allowance(request.body?.count ?? 0)
+                let sending = HTTPRequest.allowance(request.bodySize)
                 arm(timer, request.timeLimit + sending)
+                if let pipe, let body = request.fileBody { await send(body, by: pipe) }
                 let response = try await exchange.response()
                 let size = min(response.contentLength ?? UInt64(request.limit), 1 << 40)
                 arm(timer, request.timeLimit + HTTPRequest.allowance(Int(size)))
@@ -146,6 +153,32 @@
             }
         }
 
+        /// Writes a file's bytes to the pipe until it stops; the response then has the cause. Workers read them.
+        private func send(_ body: FileRange, by pipe: RequestBodyPipe) async {
+            do throws(StorageError) {
+                var start = body.range.lowerBound
+                while start < body.range.upperBound {
+                    let range = start..<min(start + LoopExchange.readSize, body.range.upperBound)
+                    let bytes = try await withTaskExecutorPreference(Workers.shared) { () throws(StorageError) in
+                        try body.file.read(range)
+                    }
+                    var written = 0
+                    while written < bytes.count {
+                        guard let count = try? pipe.write(bytes.span.bytes.extracting(droppingFirst: written))
+                        else { return }
+                        written += count
+                        if count == 0 {
+                            await withCheckedContinuation { waiter in pipe.whenWritable { waiter.resume() } }
+                        }
+                    }
+                    start = range.upperBound
+                }
+            } catch {
+                unreadable = error
+                exchange.cancel()
+            }
+        }
+
         private func arm(_ timer: LoopTimer, _ seconds: TimeInterval) {
             loop.arm(timer, after: UInt64(min(seconds, 1e8) * 1e9))
         }
@@ -154,6 +187,7 @@
             _ error: ClientError, _ request: HTTPRequest, _ control: TransferControl
         ) -> TransportFailure {
             if control.isCancelled { return .cancelled }
+            if let unreadable { return .unreadable(unreadable) }
             if isLate {
                 let address = Origin.cut(request.url.absoluteString)?.0.description ?? ""
                 return .failed("\(address) did not respond in time.")

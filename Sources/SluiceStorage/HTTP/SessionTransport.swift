@@ -47,13 +47,19 @@
             }
             var prepared = URLRequest(url: request.url)
             prepared.httpMethod = "\(request.method)"
-            prepared.httpBody = request.body.map { Data($0) }
+            do throws(StorageError) {
+                // In memory, unlike on Linux.
+                prepared.httpBody = try (request.body ?? request.fileBody?.read()).map { Data($0) }
+            } catch {
+                return .failure(.unreadable(error))
+            }
             prepared.timeoutInterval = request.timeLimit
             for field in request.fields {
                 prepared.addValue(field.value, forHTTPHeaderField: field.name)
             }
             let task = SessionTransport.session.dataTask(with: prepared)
-            let allowed = request.timeLimit + HTTPRequest.allowance(request.body?.count ?? request.limit)
+            let size = request.bodySize > 0 ? request.bodySize : request.limit
+            let allowed = request.timeLimit + HTTPRequest.allowance(size)
             let handler = control.onCancel { task.cancel() }
             defer { control.removeHandler(handler) }
             let result = await withCheckedContinuation { waiter in

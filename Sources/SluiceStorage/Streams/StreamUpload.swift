@@ -70,13 +70,23 @@ extension StorageReference {
     @discardableResult
     package func removeUpload(_ session: String) async -> Bool {
         guard let url = try? storage.endpoint.session(session) else { return true }
-        let requests = Requests(storage: storage, control: TransferControl())
-        return await UploadRequests(reference: self, requests: requests, fields: []).remove(url)
+        return await removeUpload(at: url)
     }
 
     /// Removes an upload that will not be continued.
     package func removeUpload(_ upload: StorageUploadResumptionData) async {
-        await removeUpload(upload.session)
+        guard upload.isInParts else {
+            await removeUpload(upload.session)
+            return
+        }
+        guard let url = try? storage.endpoint.parts(upload.session, of: fullPath) else { return }
+        await removeUpload(at: url)
+    }
+
+    @discardableResult
+    private func removeUpload(at url: URL) async -> Bool {
+        let requests = Requests(storage: storage, control: TransferControl())
+        return await UploadRequests(reference: self, requests: requests, fields: []).remove(url)
     }
 }
 

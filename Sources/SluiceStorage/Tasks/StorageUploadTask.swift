@@ -48,11 +48,16 @@ public struct StorageUploadResumptionData: Sendable, Codable, Equatable, CustomS
     public let bucket: String
     /// The object's path.
     public let path: String
-    /// The path of the upload at the gateway.
+    /// The path of the upload at the gateway, with the query of one in parts.
     let session: String
     let file: FileState
     /// The fields of the object's metadata, if the upload has to begin again.
     let fields: [Field]
+    /// Of an upload in parts the size of all parts but the last, in bytes; otherwise nil.
+    var partSize: Int64?
+
+    /// Whether the upload is in parts.
+    package var isInParts: Bool { partSize != nil }
 
     /// The object without the upload's URL, which is a secret.
     public var description: String { "an upload to gs://\(bucket)/\(path)" }

@@ -36,6 +36,15 @@ package struct FileState: Sendable, Codable, Equatable {
     }
 }
 
+/// Bytes of a file.
+struct FileRange: Sendable {
+    let file: LocalFile
+    let range: Range<Int64>
+
+    /// - Throws: ``StorageError`` if the file has changed since it was opened.
+    func read() throws(StorageError) -> [UInt8] { try file.read(range) }
+}
+
 /// A file that is read. All pieces are of one version.
 ///
 /// Safety: its properties do not change, and the reads of a descriptor at given offsets do not disturb each other.

@@ -149,19 +149,20 @@ def test_a_download_without_hashes_begins_again(through, proxy, body):
     assert (through.home / "back.bin").read_bytes() == body
 
 
-def test_a_file_that_was_changed_secretly_begins_again(through, proxy):
+@pytest.mark.parametrize("jobs, method", [(1, "PATCH"), (4, "PUT")])
+def test_a_file_that_was_changed_secretly_begins_again(through, proxy, jobs, method):
     """Rewritten in place, with the size and the time as before."""
     path = through.home / "secret.bin"
     path.write_bytes(b"a" * (70 << 20))
-    running = through.start("put", "secret.bin", "photos/secret", stderr=-1)
-    wait_until(lambda: received(proxy, "PATCH") > 12 * MEBIBYTE and through.states(), what="some chunks")
+    running = through.start("put", "-j", jobs, "secret.bin", "photos/secret", stderr=-1)
+    wait_until(lambda: received(proxy, method) > 12 * MEBIBYTE and through.states(), what="some chunks")
     running.kill()
     running.wait()
     before = path.stat()
     with open(path, "r+b") as file:
         file.write(b"b" * (70 << 20))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    through.fine("put", "secret.bin", "photos/secret")
+    through.fine("put", "-j", jobs, "secret.bin", "photos/secret")
     assert through.fine("cat", "photos/secret", text=False) == path.read_bytes()
 
 
