@@ -136,7 +136,17 @@ final class CloudParts: PartsUpload {
     func parts(after number: Int, limit: Int) async throws(SessionError) -> [Part] {
         let address = try await address()
         do throws(CloudPartFailure) {
-            return try await page(address, after: number, limit: min(limit, CloudParts.pageLimit)).parts.distinct([])
+            var found: [Part] = []
+            var last = number
+            // A page can be shorter than wanted without being the last one.
+            while found.count < limit {
+                let wanted = min(limit - found.count, CloudParts.pageLimit)
+                let page = try await page(address, after: last, limit: wanted)
+                found += page.parts.distinct([])
+                guard !page.isLast, let end = page.parts.last?.number else { break }
+                last = end
+            }
+            return found
         } catch {
             throw await sessionError(error)
         }
