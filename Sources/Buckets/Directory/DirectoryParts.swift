@@ -22,7 +22,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         /// What stops the parts in progress.
         var gates: [ObjectIdentifier: ChangeGate] = [:]
         /// The parts of the object. nil before the selection, and after a part was kept since.
-        var selection: [PartRow]?
+        var selection: (parts: [PartRow], facts: ContentFacts)?
         /// Whether the blob has bytes after those of the object.
         var isTooLong = false
     }
@@ -133,7 +133,9 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
                 throw .store(BucketError(.timedOut, "the parts in progress do not end"))
             }
             let selection = try selected(parts, row)
-            held.withLock { $0.selection = selection }
+            // On the pool: 10,000 checksums take long to combine.
+            let facts = await bucket.pool.run { DirectoryParts.facts(of: selection) }
+            held.withLock { $0.selection = (selection, facts) }
         }
     }
 
@@ -147,6 +149,10 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
 
     override func facts(_ row: SessionRow) throws(SessionError) -> ContentFacts {
         guard let selection = held.withLock({ $0.selection }) else { throw .superseded }
+        return selection.facts
+    }
+
+    private static func facts(of selection: [PartRow]) -> ContentFacts {
         var facts = ContentFacts(size: 0, md5: nil, crc32c: 0)
         for part in selection {
             facts.crc32c = CRC32CMatrix.combined(facts.crc32c ?? 0, part.crc32c, count: part.size)
@@ -159,9 +165,9 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
     override func prepare(_ row: SessionRow, _ facts: ContentFacts, _ directory: OpenDirectory)
         async throws(SessionError)
     {
-        let (layout, selection) = held.withLock { ($0.layout, $0.selection) }
-        guard let selection, try self.facts(row) == facts else { throw .superseded }
-        let (evicted, moves) = layout.moves(selection)
+        let (layout, held) = held.withLock { ($0.layout, $0.selection) }
+        guard let held, held.facts == facts else { throw .superseded }
+        let (evicted, moves) = layout.moves(held.parts)
         let (pool, files) = (bucket.pool, directory.files)
         let blob: Int32
         do throws(BucketError) {
@@ -170,7 +176,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         defer { pool.submit { Glibc.close(blob) } }
         for part in evicted { try await evict(part, from: blob, directory) }
         for move in moves {
-            let part = held.withLock { $0.layout.rows[move.part.number] } ?? move.part
+            let part = self.held.withLock { $0.layout.rows[move.part.number] } ?? move.part
             try await inStore { () throws(BucketError) in
                 let source = try part.blob.map { id throws(BucketError) in try files.openBlob(id) } ?? blob
                 guard let source else { throw BucketError(.internal, "the blob of part \(part.number) is missing") }
@@ -190,7 +196,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
             throw .store(
                 BucketError(.internal, "blob \(row.blob) has \(size) bytes, but \(facts.size) were acknowledged"))
         }
-        held.withLock { $0.isTooLong = size > facts.size }
+        self.held.withLock { $0.isTooLong = size > facts.size }
     }
 
     /// Frees the space after the object's bytes, which parts used until the commit. A failure is harmless.
