@@ -186,27 +186,31 @@ final class CloudParts: PartsUpload {
         await session.stopParts()
         _ = try await address()
         try await session.inTurn { [self] () throws(SessionError) in
-            let file = session.file
-            let state = try await file.claim()
-            if state.end != nil { throw .finished }
-            if state.hasFixedParts {
-                // An earlier commit has joined the parts, or its request may be executed yet. The next commit finds out.
-                if state.selects(selection) { return }
-                if try await session.settled(state) != nil { throw .finished }
-                throw .store(BucketError(.unavailable, "an earlier commit has selected other parts"))
-            }
-            let parts: [Part]
-            do throws(CloudPartFailure) { parts = try await allParts() } catch {
-                guard case .store(let cause) = error else { throw await file.endWithoutParts() }
-                throw .store(cause)
-            }
-            let chosen = try parts.distinct(selection).selected(selection, minimum: service.minimumPart)
-            let size = chosen.reduce(0) { $0 + $1.size }
-            if let length = state.length, length != size { throw .lengthMismatch(declared: length) }
-            let limit = session.sessions.service.maximumSessionLength
-            guard size <= limit else { throw .lengthExceeded(limit: limit) }
-            try await file.update { $0.select(chosen, size) }
+            try await session.untilOwned { [self] () throws(SessionError) in try await selectOnce(selection) }
         }
+    }
+
+    private func selectOnce(_ selection: [SelectedPart]) async throws(SessionError) {
+        let file = session.file
+        let state = try await file.claim()
+        if state.end != nil { throw .finished }
+        if state.hasFixedParts {
+            // An earlier commit has joined the parts, or its request may be executed yet. The next commit finds out.
+            if state.selects(selection) { return }
+            if try await session.settled(state) != nil { throw .finished }
+            throw .store(BucketError(.unavailable, "an earlier commit has selected other parts"))
+        }
+        let parts: [Part]
+        do throws(CloudPartFailure) { parts = try await allParts() } catch {
+            guard case .store(let cause) = error else { throw await file.endWithoutParts() }
+            throw .store(cause)
+        }
+        let chosen = try parts.distinct(selection).selected(selection, minimum: service.minimumPart)
+        let size = chosen.reduce(0) { $0 + $1.size }
+        if let length = state.length, length != size { throw .lengthMismatch(declared: length) }
+        let limit = session.sessions.service.maximumSessionLength
+        guard size <= limit else { throw .lengthExceeded(limit: limit) }
+        try await file.update { $0.select(chosen, size) }
     }
 
     // MARK: Ending

@@ -194,9 +194,7 @@ final class CloudSession: UploadSession {
         _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
     ) async throws(SessionError) -> CommitResult {
         try await inTurn { [self] () throws(SessionError) in
-            for attempt in 0..<CloudSession.attempts {
-                // Otherwise two gateways could take the state from each other forever.
-                if attempt > 0 { await CloudSession.pause(attempt) }
+            try await untilOwned { [self] () throws(SessionError) in
                 let state = try await file.claim()
                 if var result = state.result {
                     result.isRepeated = true
@@ -212,20 +210,27 @@ final class CloudSession: UploadSession {
                 if let length = state.length, length != state.offset {
                     throw .lengthMismatch(declared: length)
                 }
-                do throws(SessionError) {
-                    let until = min(resultUntil, state.expires)
-                    let result = try await service.commit(file, state, facts, preconditions, until: until)
-                    await keep(until: until)
-                    return result
-                } catch {
-                    // The sweep may have removed what it needs.
-                    if file.isExpired { throw .notFound }
-                    // The commit of another gateway may have succeeded.
-                    guard case .superseded = error else { throw error }
-                }
+                let until = min(resultUntil, state.expires)
+                let result = try await service.commit(file, state, facts, preconditions, until: until)
+                await keep(until: until)
+                return result
             }
-            throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
         }
+    }
+
+    /// Repeats `body`, which claims the session, while other gateways take it over.
+    func untilOwned<Result>(_ body: () async throws(SessionError) -> Result) async throws(SessionError) -> Result {
+        for attempt in 0..<CloudSession.attempts {
+            // Otherwise two gateways could take the state from each other forever.
+            if attempt > 0 { await CloudSession.pause(attempt) }
+            do throws(SessionError) { return try await body() } catch {
+                // The sweep may have removed what it needs.
+                if file.isExpired { throw .notFound }
+                // The commit of another gateway may have succeeded.
+                guard case .superseded = error else { throw error }
+            }
+        }
+        throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
     }
 
     /// The longest pause after the first attempt, in nanoseconds. It doubles each time.

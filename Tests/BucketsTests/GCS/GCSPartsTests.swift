@@ -83,6 +83,7 @@ struct GCSPartsTests {
     ) async throws -> CommitResult? {
         let selection = parts.indices.map { SelectedPart($0 + 1) }
         let facts = ContentFacts(size: UInt64(parts.reduce(0) { $0 + $1.count }), md5: nil, crc32c: nil)
+        var last: SessionError?
         for round in 0..<12 {
             do throws(SessionError) {
                 let upload = try await buckets[round % buckets.count].openParts(id, "n", key: key)
@@ -93,6 +94,7 @@ struct GCSPartsTests {
                 }
                 return try await upload.commit(facts, Preconditions(), resultUntil: .max)
             } catch {
+                last = error
                 switch error {
                 case .superseded: continue
                 case .store(let cause) where cause.isRetryable: continue
@@ -100,6 +102,7 @@ struct GCSPartsTests {
                 }
             }
         }
+        Issue.record("no result: \(last as Any)")
         return nil
     }
 
@@ -242,6 +245,7 @@ struct GCSPartsTests {
             await #expect(throws: SessionError.self) { try await upload.select([SelectedPart(1)]) }
             #expect(model.requests()["parts"] == 2)
             model.state.withLock { $0.parts.repeats = false }
+            #expect(try await upload.parts(after: 0, limit: 100).map(\.number) == [1, 2])
             try await upload.commitAll([1, 2])
             await bucket.close()
         }
