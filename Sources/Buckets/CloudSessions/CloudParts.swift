@@ -60,6 +60,19 @@ protocol CloudPartStream: ByteSink {
     func cancel()
 }
 
+extension CloudPartStream {
+    func writeAll(_ bytes: [UInt8]) async throws {
+        var offset = 0
+        while offset < bytes.count {
+            let count = try write(bytes.span.bytes.extracting(droppingFirst: offset))
+            offset += count
+            if count == 0 {
+                await withCheckedContinuation { waiter in whenWritable { waiter.resume() } }
+            }
+        }
+    }
+}
+
 /// An upload in parts in a cloud store: a session whose bytes are parts of the service's own upload. Its key is the
 /// service's id, so that a part costs one request and no read of the state.
 final class CloudParts: PartsUpload {

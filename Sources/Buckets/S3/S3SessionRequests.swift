@@ -4,7 +4,7 @@ import Wire
 import XML
 
 /// The requests of an upload session to S3, besides those for hidden objects. Tests implement an in-memory service.
-protocol S3SessionRequests: CloudSessionStore {
+protocol S3SessionRequests: CloudSessionStore, CloudPartsService {
     var sizes: S3PartSizes { get }
 
     /// A generation for a new object, greater than `previous`.

@@ -46,6 +46,8 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     private var claimed: UInt64
     private var hasClaimed = false
     private var taken: UInt64 = 0
+    /// The request of the part ``number``, which the arriving bytes fill.
+    private var stream: (any CloudPartStream)?
     private let cancellation = S3PartCancellation()
 
     init(
@@ -84,9 +86,11 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         var offset = 0
         while offset < bytes.count {
             try await forward()
+            try await beginStream()
             let count = min(bytes.count - offset, Int(clamping: partSize - pending))
             let next = count == bytes.count ? bytes : Array(bytes[offset..<offset + count])
             try await inStore { () throws(BucketError) in try await keep(next) }
+            do { try await stream?.writeAll(next) } catch { takeStream()?.cancel() }
             offset += count
         }
     }
@@ -114,8 +118,33 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 
     func open() async throws(SessionError) { _ = try await claim() }
 
+    /// Begins to send a part that the append's next bytes fill. They are kept as well, so that the part can be sent again.
+    private func beginStream() async throws(SessionError) {
+        guard stream == nil, pending == 0, let size = plan.size, size >= taken + partSize else { return }
+        let upload = CloudUploadAddress(id: file.id, name: state.name, upload: try await claim())
+        let address = CloudPartAddress(upload: upload, number: Int(number))
+        // If it can't begin, the part is sent when it is complete.
+        stream = try? await requests.streamPart(address, PartPlan(size: partSize))
+        if cancellation.isCancelled { stream?.cancel() }
+        cancellation.set { [stream] in stream?.cancel() }
+    }
+
+    /// Ends the use of the stream. Its number is not used again.
+    private func takeStream() -> (any CloudPartStream)? {
+        guard let stream = stream.take() else { return nil }
+        cancellation.set(nil)
+        number += 1
+        return stream
+    }
+
     /// Sends all bytes that are not in a part as one part.
     private func sendPart() async throws(SessionError) {
+        if let stream, let etag = try? await stream.end([], ContentFacts(size: pending, md5: nil, crc32c: nil)) {
+            let part = S3TransferState.Part(number: UInt16(number), etag: etag)
+            _ = takeStream()
+            return await finishPart(part, pending)
+        }
+        takeStream()?.cancel()
         let whole = try await inStore { () throws(BucketError) in
             try await requests.assemble(pieces, before.take(), of: file.id, try await makeSpool())
         }
@@ -125,8 +154,8 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
             number += 1
             do throws(S3PartFailure) {
                 let etag = try await requests.sendPart(state.name, address, whole)
-                durable.transfer.parts.append(S3TransferState.Part(number: address.number, etag: etag))
-                break
+                let part = S3TransferState.Part(number: address.number, etag: etag)
+                return await finishPart(part, whole.count)
             } catch {
                 if error.isUploadGone, !durable.transfer.parts.isEmpty {
                     throw await file.endWithoutParts()
@@ -137,7 +166,11 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
                 attempt += 1
             }
         }
-        durable.transfer.sent += whole.count
+    }
+
+    private func finishPart(_ part: S3TransferState.Part, _ size: UInt64) async {
+        durable.transfer.parts.append(part)
+        durable.transfer.sent += size
         durable.digests = digests
         durable.tail = []
         durable.pieces = []
@@ -225,6 +258,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     }
 
     func end(length: UInt64?) async throws(SessionError) -> UInt64 {
+        takeStream()?.cancel()
         if taken == 0, length == nil { return try await unchanged() }
         var last = durable
         var failure: BucketError?
@@ -281,6 +315,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     }
 
     func discard() async {
+        takeStream()?.cancel()
         guard hasClaimed else {
             if let before { file.keepTail(before) }
             return

@@ -44,6 +44,38 @@ struct S3AppendCostTests {
         return Int(try await append.end())
     }
 
+    @Test("A part that the append fills is sent while it arrives, and otherwise when it is complete")
+    func streams() async throws {
+        let recorder = Recorder()
+        let gateway = gateway(recorder)
+        try await onLoop {
+            let session = try await gateway.service.begin("n", Self.plan)
+            try await append(session, 0, 50_000)
+            #expect(gateway.streams.map(\.number) == [1, 2])
+            // The tail's part is not streamed, nor that of an append of unknown size.
+            try await append(session, 50_000, 20_000)
+            #expect(gateway.streams.map(\.number) == [1, 2])
+            let blind = try await session.append(AppendPlan(at: 70_000, size: nil))
+            try await blind.fill(Array(bytes[70_000..<100_000]))
+            #expect(try await blind.end() == 100_000)
+            #expect(gateway.streams.map(\.number) == [1, 2])
+            // An append that ends early keeps what the stream has taken.
+            let cut = try await session.append(AppendPlan(at: 100_000, size: 40_000))
+            try await cut.fill(Array(bytes[100_000..<133_000]))
+            #expect(try await cut.end() == 133_000)
+            #expect(gateway.streams.count == 4)
+            #expect(gateway.streams.last?.isCancelled == true)
+            try await append(session, 133_000, 7_000)
+            // A stream fails while it takes bytes.
+            gateway.failsStreams = true
+            try await append(session, 140_000, 20_000)
+            #expect(gateway.streams.count == 5)
+            try await session.commitAll()
+            let object = model.state.withLock { $0.objects["n"]?.bytes }
+            #expect(object == Array(bytes[..<160_000]))
+        }
+    }
+
     /// Parts have 20,000 bytes, and the state at most 4,000 bytes of the tail.
     @Test("The owner reads neither its state nor its tail, and writes unused pieces again")
     func owner() async throws {

@@ -79,6 +79,10 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
     var repeatsLists = false
     /// Whether lost multipart uploads are too young to be told from those of others.
     var leavesLost = false
+    /// The streamed parts of sessions and uploads in parts.
+    fileprivate(set) var streams: [S3ModelPart] = []
+    /// Whether streamed parts fail before their end.
+    var failsStreams = false
     /// Whether lists of parts ignore where they should start.
     var repeatsParts = false
     /// The maximum number of parts in a page.
@@ -323,7 +327,9 @@ extension S3ModelGateway: CloudPartsService {
     }
 
     func streamPart(_ part: CloudPartAddress, _ plan: PartPlan) async throws(BucketError) -> any CloudPartStream {
-        S3ModelPart(self, part)
+        let part = S3ModelPart(self, part)
+        streams.append(part)
+        return part
     }
 
     func storePart(_ part: CloudPartAddress, _ bytes: [UInt8], _ facts: ContentFacts) async throws(CloudPartFailure)
@@ -372,11 +378,14 @@ extension S3ModelGateway: CloudPartsService {
 /// A part that is sent when its bytes are complete.
 ///
 /// Safety: confined to its loop.
-private final class S3ModelPart: CloudPartStream, @unchecked Sendable {
+final class S3ModelPart: CloudPartStream, @unchecked Sendable {
     private let gateway: S3ModelGateway
     private let part: CloudPartAddress
     private var bytes: [UInt8] = []
     private var resume: (() -> Void)?
+    private(set) var isCancelled = false
+
+    var number: Int { part.number }
 
     init(_ gateway: S3ModelGateway, _ part: CloudPartAddress) {
         self.gateway = gateway
@@ -384,6 +393,7 @@ private final class S3ModelPart: CloudPartStream, @unchecked Sendable {
     }
 
     func write(_ bytes: RawSpan) throws -> Int {
+        if isCancelled || gateway.failsStreams { throw BucketError(.unavailable, "a fault of the test") }
         bytes.withUnsafeBytes { self.bytes += $0 }
         return bytes.byteCount
     }
@@ -397,5 +407,5 @@ private final class S3ModelPart: CloudPartStream, @unchecked Sendable {
         try await gateway.storePart(part, bytes + last, facts)
     }
 
-    func cancel() {}
+    func cancel() { isCancelled = true }
 }
