@@ -17,7 +17,7 @@ struct RemoteObject: Sendable {
     }
 
     /// Whether the gateway can copy it to this target.
-    func isInBucket(of target: StorageReference) -> Bool { reference.storage.isSameBucket(as: target.storage) }
+    func isAtGateway(of target: StorageReference) -> Bool { reference.storage.isAtGateway(of: target.storage) }
 
     /// Opens it for reading.
     func open() async throws -> StorageReader {

@@ -2,15 +2,18 @@ import Foundation
 import Wire
 
 extension StorageReference {
-    /// Copies the object within its bucket. The gateway copies it; no bytes pass through this program.
+    /// The gateway responds after the copy. Between buckets, and in a cloud service, a large object takes long: 1 hour.
+    private static let copyTime: TimeInterval = 3600
+
+    /// Copies the object. The gateway copies it; no bytes pass through this program.
     ///
     /// The copy has the object's properties, but none of its download tokens. It replaces an object of its name.
     /// - Parameters:
-    ///   - target: The copy, in the same bucket.
+    ///   - target: The copy, in a bucket of the same gateway. Both are accessed with the source's credentials.
     ///   - metadata: Properties of the copy that differ: those that were set are changed, and those that were set to nil are
     ///     removed.
     /// - Returns: The metadata of the copy.
-    /// - Throws: ``StorageError``: `bucketMismatch` for another bucket, `objectNotFound` without a source, `unauthorized` if
+    /// - Throws: ``StorageError``: `bucketMismatch` for another gateway, `objectNotFound` without a source, `unauthorized` if
     ///   the rules deny `get` here or `create` there.
     @discardableResult
     public func copy(to target: StorageReference, metadata: StorageMetadata? = nil) async throws(StorageError)
@@ -22,13 +25,13 @@ extension StorageReference {
         }
     }
 
-    /// Moves the object within its bucket: copies it as ``copy(to:metadata:)`` does, and deletes the version that was copied.
+    /// Moves the object: copies it as ``copy(to:metadata:)`` does, and deletes the version that was copied.
     ///
-    /// In a bucket in a directory this is one change. In a bucket of a cloud service the copy comes first: if the deletion
-    /// fails, both objects exist, and the error says so.
-    /// - Parameter target: The new name, in the same bucket.
+    /// Within a bucket in a directory this is one change. Otherwise the copy comes first: if the deletion fails, both objects
+    /// exist, and the error says so.
+    /// - Parameter target: The new name, in a bucket of the same gateway. Both are accessed with the source's credentials.
     /// - Returns: The metadata at the new name.
-    /// - Throws: ``StorageError``: `bucketMismatch` for another bucket, `objectNotFound` without a source, `unauthorized` if
+    /// - Throws: ``StorageError``: `bucketMismatch` for another gateway, `objectNotFound` without a source, `unauthorized` if
     ///   the rules deny `get` or `delete` here or `create` there.
     @discardableResult
     public func move(to target: StorageReference) async throws(StorageError) -> StorageMetadata {
@@ -50,13 +53,17 @@ extension StorageReference {
     private func copyRequest(
         _ parameter: String, to target: StorageReference, _ metadata: StorageMetadata?, _ condition: String = ""
     ) throws(StorageError) -> HTTPRequest {
-        guard storage.isSameBucket(as: target.storage) else {
-            throw StorageError(.bucketMismatch, "Source and target of a copy are in one bucket of one gateway.")
+        guard storage.isAtGateway(of: target.storage) else {
+            throw StorageError(.bucketMismatch, "Source and target of a copy are at one gateway.")
         }
         // Checks the source's name.
         _ = try url()
-        let source = PercentEncoding.encodeSegment(fullPath)
+        var source = PercentEncoding.encodeSegment(fullPath)
+        if !storage.isSameBucket(as: target.storage) {
+            source += "&sourceBucket=\(PercentEncoding.encodeSegment(bucket))"
+        }
         var request = HTTPRequest("POST", try target.url("?\(parameter)=\(source)\(condition)"))
+        request.workTime = StorageReference.copyTime
         if let metadata {
             request.fields = [("Content-Type", "application/merge-patch+json")]
             request.body = metadata.values.patch
@@ -111,7 +118,10 @@ extension Storage {
     }
 
     /// Whether both are one bucket at one address.
-    package func isSameBucket(as other: Storage) -> Bool { self === other || endpoint == other.endpoint }
+    func isSameBucket(as other: Storage) -> Bool { self === other || endpoint == other.endpoint }
+
+    /// Whether both are buckets at one address.
+    package func isAtGateway(of other: Storage) -> Bool { endpoint.isAtGateway(of: other.endpoint) }
 }
 
 extension Requests {

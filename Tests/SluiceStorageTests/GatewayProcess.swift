@@ -11,7 +11,7 @@ final class GatewayProcess: Sendable {
     static let rules = """
         rules_version = '2';
         service firebase.storage {
-          match /b/photos/o {
+          match /b/{bucket}/o {
             match /{name=**} {
               allow list: if true;
               allow get, write: if !(request.path[3] in ['private', 'denied']);
@@ -46,7 +46,7 @@ final class GatewayProcess: Sendable {
             """
             listen: { \(listener), operator: "127.0.0.1:\(freePorts(1)[0])" }
             rules: storage.rules
-            buckets: { photos: { directory: { path: ./photos } } }
+            buckets: { photos: { directory: { path: ./photos } }, backup: { directory: { path: ./backup } } }
             uploads: { keys: ./upload-keys }
             links: { keys: ./link-keys }
             \(options)

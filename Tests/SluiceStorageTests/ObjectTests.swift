@@ -76,7 +76,15 @@ import Testing
         #expect(try await code { try await copy.getMetadata() } == .objectNotFound)
         #expect(try await source.getMetadata() == stored)
 
-        let other = Storage(url: "http://127.0.0.1:\(gateway.port)", bucket: "other").reference(withPath: "x")
+        let backup = Storage(url: "http://127.0.0.1:\(gateway.port)", bucket: "backup").reference(withPath: "x ü")
+        let kept = try await source.copy(to: backup, metadata: change)
+        #expect(kept.bucket == "backup" && kept.contentType == "text/plain" && kept.crc32c == stored.crc32c)
+        #expect(try await backup.move(to: copy).bucket == "photos")
+        #expect(try await code { try await backup.getMetadata() } == .objectNotFound)
+        #expect(try await copy.data(maxSize: 5) == Data("hello".utf8))
+        try await copy.delete()
+
+        let other = Storage(url: "http://127.0.0.1:1", bucket: "photos").reference(withPath: "x")
         #expect(try await code { try await source.copy(to: other) } == .bucketMismatch)
         #expect(try await code { try await source.copy(to: root) } == .pathError)
         #expect(try await code { try await root.move(to: source) } == .pathError)

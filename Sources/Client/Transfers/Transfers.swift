@@ -100,8 +100,8 @@ struct Transfers: Sendable {
             guard !object.hasEmptySegments else {
                 throw ClientError(.failure, "\(object.text): a name with an empty segment can't be copied.")
             }
-            if object.isInBucket(of: target),
-                let size = try await ObjectCopy.inBucket(object, to: target, isMove, stream)
+            if object.isAtGateway(of: target),
+                let size = try await ObjectCopy.atGateway(object, to: target, isMove, stream)
             {
                 return size
             }
@@ -181,9 +181,9 @@ extension StorageError {
 
 /// Copies one object from bucket to bucket.
 enum ObjectCopy {
-    /// Has the gateway copy or move an object within its bucket.
+    /// Has the gateway copy or move an object.
     /// - Returns: The size; nil if the gateway is too old.
-    static func inBucket(
+    static func atGateway(
         _ object: RemoteObject, to target: StorageReference, _ isMove: Bool, _ stream: StreamTransfer
     ) async throws(StorageError) -> Int64? {
         await stream.removeEarlier(target)

@@ -94,7 +94,7 @@ extension Transfers {
             }
         }
         // The gateway itself knows whether it can move.
-        let others = found.filter { !$0.object.isInBucket(of: $0.target) }
+        let others = found.filter { !$0.object.isAtGateway(of: $0.target) }
         if isMove, await !canDelete(others.map(\.object.reference)) { return }
         let overlaps = sources.contains { $0.scope.overlaps(folder) }
         let identities = Set(overlaps ? found.map { BytewiseString($0.object.reference.identity) } : [])

@@ -18,6 +18,8 @@ struct Endpoint: Sendable, Equatable {
         base = isValid ? text : nil
     }
 
+    func isAtGateway(of other: Endpoint) -> Bool { base == other.base }
+
     /// Whether the URL is valid.
     var isValid: Bool { base != nil }
 

@@ -14,6 +14,8 @@ struct HTTPRequest: Sendable {
     var limit = 16 << 20
     /// Seconds for everything but the bytes of the bodies. Each attempt sets it.
     var timeLimit: TimeInterval = 0
+    /// Seconds that the gateway may take before it responds, beside ``timeLimit``.
+    var workTime: TimeInterval = 0
 
     init(_ method: StaticString, _ url: URL) {
         self.method = method

@@ -52,6 +52,7 @@
                 let pipe = request.fileBody.map { RequestBodyPipe(length: UInt64($0.range.count)) }
                 if let pipe { prepared.body = .pipe(pipe) }
                 prepared.isAlone = origin.scheme == .http
+                if request.workTime > 0 { prepared.waitLimit = UInt64(request.workTime) * 1_000_000_000 }
                 let exchange = LoopExchange(upstream.start(prepared), loop)
                 return await exchange.run(request, pipe, control)
             }.value
@@ -140,7 +141,7 @@
             }
             do throws(ClientError) {
                 let sending = HTTPRequest.allowance(request.bodySize)
-                arm(timer, request.timeLimit + sending)
+                arm(timer, request.timeLimit + request.workTime + sending)
                 if let pipe, let body = request.fileBody { await send(body, by: pipe) }
                 let response = try await exchange.response()
                 let size = min(response.contentLength ?? UInt64(request.limit), 1 << 40)

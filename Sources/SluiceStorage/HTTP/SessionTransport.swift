@@ -53,13 +53,13 @@
             } catch {
                 return .failure(.unreadable(error))
             }
-            prepared.timeoutInterval = request.timeLimit
+            prepared.timeoutInterval = request.timeLimit + request.workTime
             for field in request.fields {
                 prepared.addValue(field.value, forHTTPHeaderField: field.name)
             }
             let task = SessionTransport.session.dataTask(with: prepared)
             let size = request.bodySize > 0 ? request.bodySize : request.limit
-            let allowed = request.timeLimit + HTTPRequest.allowance(size)
+            let allowed = request.timeLimit + request.workTime + HTTPRequest.allowance(size)
             let handler = control.onCancel { task.cancel() }
             defer { control.removeHandler(handler) }
             let result = await withCheckedContinuation { waiter in

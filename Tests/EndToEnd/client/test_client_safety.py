@@ -57,18 +57,30 @@ def test_a_target_that_is_a_source(client):
     assert status == 1 and err and found(client, "nested/y") == {"y/a": "2"}
 
 
-def test_a_move_without_conditional_deletions(through, proxy):
+def test_a_move_without_conditional_deletions(through, proxy, gateway):
+    target = f"{gateway.url('')}/b/other/o/moved/"
     put(through, half__a="1", half__b="2")
     proxy.fault(Status(501), method="DELETE", times=None)
-    status, out, err = through.run("mv", "--json", "photos/half/*", "sluice://other/moved/")
+    status, out, err = through.run("mv", "--json", "photos/half/*", target)
     assert status == 1 and "nothing was moved" in err and json.loads(out)["source"] == "sluice://photos/half/a"
     assert through.run("ls", "sluice://other/moved")[0] == 3
     # If that can't be known before, it stops after the first copy.
     proxy.clear()
     proxy.fault(Status(501), method="DELETE", target="half/[ab]$", times=None)
-    status, _, err = through.run("mv", "-j", "1", "photos/half/*", "sluice://other/moved/")
+    status, _, err = through.run("mv", "-j", "1", "photos/half/*", target)
     assert status == 1 and "copied, but not deleted" in err and "was not tried" in err
     assert found(through, "half") == {"a": "1", "b": "2"} and through.fine("ls", "-R", "sluice://other/moved") == "a\n"
+
+
+def test_between_buckets_the_gateway_copies_and_moves(through, proxy):
+    put(through, between__a="1", between__b="2")
+    proxy.requests.clear()
+    through.fine("cp", "photos/between/a", "sluice://other/between/copy")
+    through.fine("mv", "-R", "photos/between", "sluice://other/between/moved")
+    assert {request.method for request in proxy.requests} == {"GET", "POST"}
+    assert through.fine("ls", "-R", "sluice://other/between").split() == ["copy", "moved/a", "moved/b"]
+    assert through.run("ls", "photos/between")[0] == 3
+    assert through.fine("cat", "sluice://other/between/moved/b") == "2"
 
 
 def test_within_a_bucket_the_gateway_copies_moves_and_deletes(through, proxy):
@@ -91,6 +103,8 @@ def test_a_gateway_without_copies_and_deletions_of_many(through, proxy):
     through.fine("cp", "photos/older/a", "photos/older/c")
     through.fine("mv", "photos/older/b", "photos/older/d")
     assert found(through, "older") == {"a": "1", "c": "1", "d": "2"}
+    through.fine("cp", "photos/older/d", "sluice://other/older")
+    assert through.fine("cat", "sluice://other/older") == "2"
     through.fine("rm", "-R", "photos/older/")
     assert through.run("ls", "photos/older")[0] == 3
 

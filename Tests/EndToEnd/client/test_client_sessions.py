@@ -41,13 +41,14 @@ def test_an_interrupted_stream_is_removed(through, proxy, sessions, how):
 
 
 @pytest.mark.parametrize("verb", ["cp", "mv"])
-def test_an_interrupted_copy_is_removed(through, proxy, sessions, verb):
+def test_an_interrupted_copy_is_removed(through, proxy, gateway, sessions, verb):
     (through.home / "body").write_bytes(BODY)
     for number in range(3):
         through.fine("put", "body", f"photos/{verb}/{number}")
     proxy.fault(StallRequest(), method="PATCH", times=None, skip=4)
     before = len(proxy.sent("PATCH"))
-    running = through.start(verb, "-R", f"photos/{verb}", f"sluice://other/{verb}", stderr=-1)
+    source = f"{gateway.url('')}/b/photos/o/{verb}"
+    running = through.start(verb, "-R", source, f"sluice://other/{verb}", stderr=-1)
     wait_until(lambda: len(proxy.sent("PATCH")) >= before + 7, what="three copies")
     running.send_signal(signal.SIGINT)
     assert running.wait(20) == 130 and running.stderr.read() == b"sluice: interrupted.\n"
