@@ -54,7 +54,7 @@ extension StorageReference {
         _ parameter: String, to target: StorageReference, _ metadata: StorageMetadata?, _ condition: String = ""
     ) throws(StorageError) -> HTTPRequest {
         guard storage.isAtGateway(of: target.storage) else {
-            throw StorageError(.bucketMismatch, "Source and target of a copy are at one gateway.")
+            throw StorageError(.bucketMismatch, "The source and the target of a copy must be at one gateway.")
         }
         // Checks the source's name.
         _ = try url()

@@ -60,7 +60,8 @@ protocol CloudPartStream: ByteSink {
     func cancel()
 }
 
-extension CloudPartStream {
+extension ByteSink {
+    /// Writes all bytes, and waits whenever the sink is full.
     func writeAll(_ bytes: [UInt8]) async throws {
         var offset = 0
         while offset < bytes.count {

@@ -5,7 +5,7 @@ import System
 /// A streamed request body, either plain or in signed chunks.
 ///
 /// Safety: confined to its loop; tasks that use it run there.
-final class S3Body: @unchecked Sendable {
+final class S3Body: ByteSink, @unchecked Sendable {
     /// The size of a signed chunk: 32 KiB. A chunk is buffered until it is full.
     static let chunk = 32 * 1024
 
@@ -111,15 +111,6 @@ final class S3Body: @unchecked Sendable {
     /// Waits until the pipe has taken all complete chunks.
     func drain() async throws {
         while try !flush() { await untilWritable() }
-    }
-
-    func writeAll(_ bytes: [UInt8]) async throws {
-        var offset = 0
-        while offset < bytes.count {
-            let taken = try write(bytes.span.bytes.extracting(offset..<bytes.count))
-            offset += taken
-            if taken == 0 { await untilWritable() }
-        }
     }
 
     private func untilWritable() async {

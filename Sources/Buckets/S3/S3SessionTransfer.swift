@@ -124,9 +124,10 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         let upload = CloudUploadAddress(id: file.id, name: state.name, upload: try await claim())
         let address = CloudPartAddress(upload: upload, number: Int(number))
         // If it can't begin, the part is sent when it is complete.
-        stream = try? await requests.streamPart(address, PartPlan(size: partSize))
-        if cancellation.isCancelled { stream?.cancel() }
-        cancellation.set { [stream] in stream?.cancel() }
+        guard let begun = try? await requests.streamPart(address, PartPlan(size: partSize)) else { return }
+        if cancellation.isCancelled { begun.cancel() }
+        cancellation.set { begun.cancel() }
+        stream = begun
     }
 
     /// Ends the use of the stream. Its number is not used again.

@@ -18,6 +18,7 @@ struct Endpoint: Sendable, Equatable {
         base = isValid ? text : nil
     }
 
+    /// Whether both are at one address.
     func isAtGateway(of other: Endpoint) -> Bool { base == other.base }
 
     /// Whether the URL is valid.
