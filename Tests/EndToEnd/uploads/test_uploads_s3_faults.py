@@ -126,10 +126,14 @@ def one_step(server, session, step, name):
     """Performs a step; returns its result."""
     before = dict(zip(STEPS, [0, *STEPS.values()]))[step]
     body = DATA[before:STEPS[step]]
-    if step == "begin":
-        fields = [complete(False), ("Content-Length", len(body)), ("Upload-Length", len(DATA))]
-        return result(Raw(server, "PUT", f"/b/photos/o/{name}", fields), body)
-    return result(append(server, session.path, before, len(body), last=step == "commit"), body)
+    fields = [complete(False), ("Content-Length", len(body)), ("Upload-Length", len(DATA))]
+    try:
+        request = (Raw(server, "PUT", f"/b/photos/o/{name}", fields) if step == "begin"
+                   else append(server, session.path, before, len(body), last=step == "commit"))
+    except ConnectionError:
+        # A request of the sweep had the fault first, and the gateway was killed.
+        return None
+    return result(request, body)
 
 
 FAULTS = {
