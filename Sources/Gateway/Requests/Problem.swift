@@ -2,6 +2,16 @@ import Buckets
 import HTTPServer
 import Wire
 
+/// An error that only one dialect has. The log has the problem's code.
+struct DialectError: Sendable {
+    /// The HTTP status code.
+    var status: Int
+    /// The dialect's code, such as `SignatureDoesNotMatch`.
+    var code: StaticString
+    /// Further elements of the response.
+    var members: [(name: StaticString, value: String)] = []
+}
+
 /// A request's failure: the problem details for the client (RFC 9457), and the cause for the log.
 ///
 /// A class, so that functions that can throw it only need space for a reference.
@@ -147,15 +157,20 @@ public final class Problem: Error, Sendable {
     let members: [(name: StaticString, value: Int64)]
     /// The registered type; nil for the default.
     let type: StaticString?
+    /// The error as the request's dialect reports it; nil if the code says it.
+    let dialect: DialectError?
 
-    /// - Parameter type: The registered type, if it is not the code's.
+    /// - Parameters:
+    ///   - type: The registered type, if it is not the code's.
+    ///   - dialect: The error as the request's dialect reports it, if the code does not say it.
     init(
         _ code: Code, _ detail: String, cause: String? = nil,
         field: (name: StaticString, value: String)? = nil,
-        members: [(name: StaticString, value: Int64)] = [], type: StaticString? = nil
+        members: [(name: StaticString, value: Int64)] = [], type: StaticString? = nil, dialect: DialectError? = nil
     ) {
         self.members = members
         self.type = type ?? code.type
+        self.dialect = dialect
         self.code = code
         self.detail = detail
         self.cause = cause
