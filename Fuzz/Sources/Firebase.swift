@@ -68,7 +68,7 @@ func fuzzFirebase(_ bytes: [UInt8]) {
     if let patch = try? AttributePatch(firebase: bytes) {
         precondition(patch.downloadTokens == nil)
     }
-    if let route = try? FirebaseAPI().route(RequestTarget(text)) {
+    if let route = try? Route(firebase: RequestTarget(text)) {
         _ = try? ListRequest(firebase: route.bucket, route.query)
     }
 }

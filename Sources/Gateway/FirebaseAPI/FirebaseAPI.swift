@@ -10,9 +10,7 @@ final class FirebaseAPI: Dialect {
     /// Browsers send a preflight request before each request, without a credential.
     var limitsOptions: Bool { true }
 
-    func serves(_ target: RequestTarget) -> Bool {
-        target.isAtOrBelow(root)
-    }
+    func serves(_ context: RequestContext) -> Bool { context.target.isAtOrBelow(root) }
 
     func serves(_ bucket: Bucket) -> Bool { bucket.firebase != nil }
 
@@ -24,18 +22,7 @@ final class FirebaseAPI: Dialect {
         return Response(status: 200, json: Array("{}".utf8))
     }
 
-    func route(_ target: RequestTarget) throws(Problem) -> Route {
-        let parts = target.path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-        // The first is empty, and the second the dialect's root.
-        guard parts.count == 5 || parts.count == 6, parts[2].elementsEqual("b".utf8),
-            parts[4].elementsEqual("o".utf8), let bucket = try? PercentEncoding.decode(parts[3])
-        else { throw Problem.nothingHere }
-        let query = QueryParameters(target.query)
-        let isNamed = parts.count == 6 && !parts[5].isEmpty
-        return Route(
-            bucket: String(decoding: bucket, as: UTF8.self), path: isNamed ? .named(parts[5]) : .bucket, query: query,
-            offersGrant: query.contains("token") || query.contains("create_token") || query.contains("delete_token"))
-    }
+    func route(_ context: RequestContext) throws(Problem) -> Route { try Route(firebase: context.target) }
 
     func methods(at route: Route?) -> String { "GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS" }
 
@@ -140,6 +127,23 @@ final class FirebaseAPI: Dialect {
             return DownloadToken(token)
         default: return nil
         }
+    }
+}
+
+extension Route {
+    /// Parses a target of the Firebase protocol.
+    /// - Throws: ``Problem`` with `not-found` if the path is not a route.
+    convenience init(firebase target: RequestTarget) throws(Problem) {
+        let parts = target.path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        // The first is empty, and the second the dialect's root.
+        guard parts.count == 5 || parts.count == 6, parts[2].elementsEqual("b".utf8),
+            parts[4].elementsEqual("o".utf8), let bucket = try? PercentEncoding.decode(parts[3])
+        else { throw Problem.nothingHere }
+        let query = QueryParameters(target.query)
+        let isNamed = parts.count == 6 && !parts[5].isEmpty
+        self.init(
+            bucket: String(decoding: bucket, as: UTF8.self), path: isNamed ? .named(parts[5]) : .bucket, query: query,
+            offersGrant: query.contains("token") || query.contains("create_token") || query.contains("delete_token"))
     }
 }
 

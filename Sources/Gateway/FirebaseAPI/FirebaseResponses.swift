@@ -30,6 +30,7 @@ extension FirebaseAPI {
         case .patched(let object): return metadata(object, in: bucket)
         case .session(let report): return render(report, context)
         case .deleted, .deletions, .link, .parts: return Response(status: 204)
+        case .response(let response): return response
         case .page: preconditionFailure("a page is rendered in slices")
         }
     }

@@ -4,7 +4,7 @@ import Telemetry
 /// Writes one line for each request, whether it succeeded, was denied, failed or lost its connection.
 ///
 /// A JSON line has one object with the keys `time`, `level`, `request`, `peer`, `principal`, `group`, `method`, `path`,
-/// `operation`, `bucket`, `status`, `duration_ms`, `upstream_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
+/// `operation`, `s3_operation`, `bucket`, `status`, `duration_ms`, `upstream_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
 /// `ignored_forwarding`, `caller_request`, `trace`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
 /// and 416 and for rejected requests, `error` for other 5xx and for responses that the gateway aborted after the status
 /// had been sent, and otherwise `info`. A text line has the same values, the first ones in columns.
@@ -44,6 +44,11 @@ public struct AccessLog: RequestObserver {
         if let operation = record.operation {
             line.raw(",\"operation\":\"")
             line.word(operation.rawValue)
+            line.raw("\"")
+        }
+        if let name = record.protocolOperation {
+            line.raw(",\"s3_operation\":\"")
+            line.word("\(name)")
             line.raw("\"")
         }
         line.field(",\"bucket\":", quoted: record.bucket)
@@ -101,6 +106,7 @@ public struct AccessLog: RequestObserver {
         line.word(record.operation?.rawValue ?? "-")
         line.pad(from: start, to: 7)
         line.word(record.path)
+        line.field(" s3=", word: record.protocolOperation.map { "\($0)" })
         line.field(" bucket=", word: record.bucket)
         line.field(" principal=", word: record.principal)
         line.raw(" request=")

@@ -15,6 +15,8 @@ public final class RequestRecord: @unchecked Sendable {
     public let requestId: String
     /// The operation on the bucket; nil if no route matched.
     public internal(set) var operation: RequestedAccess.Kind?
+    /// The name of the operation in the request's protocol, if it has one: `PutObject`.
+    public internal(set) var protocolOperation: StaticString?
     /// The bucket's name, if it is configured.
     public internal(set) var bucket: String?
     /// The method as received: any token.

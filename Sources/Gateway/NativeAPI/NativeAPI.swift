@@ -12,9 +12,7 @@ final class NativeAPI: Dialect {
 
     var root: StaticString { "b" }
 
-    func route(_ target: RequestTarget) throws(Problem) -> Route {
-        try Route(target)
-    }
+    func route(_ context: RequestContext) throws(Problem) -> Route { try Route(context.target) }
 
     func prepare(_ context: RequestContext) {
         // A response to an upload with `Upload-Complete` has that field too, unless a session begins.

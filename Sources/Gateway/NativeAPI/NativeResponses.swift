@@ -60,6 +60,7 @@ extension NativeAPI {
         case .deletions(let results):
             return Response(status: 200, json: NativeAPI.json(results))
         case .page: preconditionFailure("a page is rendered in slices")
+        case .response(let response): return response
         case .link(let link, let keys):
             var json = JSONWriter(reserving: 512)
             json.beginObject()

@@ -62,7 +62,7 @@ extension NativeAPI {
         case .get where !token.isEmpty, .head where !token.isEmpty:
             let after = try number("after", in: 0...PartPlan.maximumNumber) ?? 0
             return request(.list(after: after, limit: try number("maxResults", in: 1...1000) ?? 1000))
-        case .post: return request(.complete { (text) throws(Problem) in try NativeAPI.selection(text) })
+        case .post: return request(.complete(.none) { (text) throws(Problem) in try NativeAPI.selection(text) })
         case .delete where !token.isEmpty: return request(.cancel)
         default: throw Problem.methodNotAllowed(route.partsMethods)
         }

@@ -37,7 +37,7 @@ extension NativeAPI {
     func describe(
         _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
     ) throws(Problem) -> Route? {
-        let route = try route(context.target)
+        let route = try route(context)
         let bucket = try bucket(of: route, context, among: buckets)
         guard route.path != .bucket, !route.isFolder, bucket.driver is any SessionDriver else {
             return route

@@ -53,12 +53,28 @@ extension OperationHandler {
     }
 
     /// Deletes the object.
-    func delete(_ name: ObjectName, _ conditions: Conditions) async throws(Problem)
+    /// - Parameter isIdempotent: Whether it succeeds if there is no object, whatever the conditions.
+    func delete(_ name: ObjectName, _ conditions: Conditions, isIdempotent: Bool = false) async throws(Problem)
         -> OperationResult
+    {
+        do throws(Problem) {
+            return try await deleteExisting(name, conditions, isIdempotent: isIdempotent)
+        } catch {
+            guard isIdempotent, error.code == .objectNotFound else { throw error }
+            return .deleted
+        }
+    }
+
+    private func deleteExisting(_ name: ObjectName, _ conditions: Conditions, isIdempotent: Bool)
+        async throws(Problem) -> OperationResult
     {
         try await undisturbed(name) { () async throws(Problem) in
             var existing = CurrentObject.unknown
             try await authorizer.authorize(&existing, name)
+            // A store reports a missing object as a condition that fails.
+            if isIdempotent, existing == .unknown, conditions !== Conditions.none {
+                existing = try await bucket.current(name)
+            }
             if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
             let conditions = try conditions.get()
             try await bucket.require(conditions, \.atomicDeletions)

@@ -12,22 +12,28 @@ final class CopyRequest {
     let removesSource: Bool
     /// The generation that the source must have; nil for any.
     let sourceGeneration: Int64?
+    /// The preconditions of the source.
+    let sourceConditions: Conditions
     /// The preconditions of the new object's name.
     let conditions: Conditions
     /// The changes of the source's properties, in the body.
     let changes: PatchRequest
+    /// The new object's properties instead of the source's; nil to keep those.
+    let attributes: ObjectAttributes?
 
     init(
         _ source: ObjectName, in bucket: Bucket, removesSource: Bool, sourceGeneration: Int64?,
-        _ conditions: Conditions,
-        _ changes: PatchRequest
+        sourceConditions: Conditions = .none, _ conditions: Conditions, _ changes: PatchRequest,
+        attributes: ObjectAttributes? = nil
     ) {
         self.source = source
         self.bucket = bucket
         self.removesSource = removesSource
         self.sourceGeneration = sourceGeneration
+        self.sourceConditions = sourceConditions
         self.conditions = conditions
         self.changes = changes
+        self.attributes = attributes
     }
 }
 
@@ -53,7 +59,7 @@ extension OperationHandler {
             if isContested { source = .unknown }
             let object = try await sources.object(&source)
             var plan = CopyPlan(
-                object, try copied(object.attributes, patch), removesSource: request.removesSource)
+                object, try copied(request.attributes ?? object.attributes, patch), removesSource: request.removesSource)
             authorizer.proposal.attributes = plan.attributes
             authorizer.proposal.size = object.size
             authorizer.proposal.md5 = object.md5
@@ -230,6 +236,9 @@ private struct SourceAuthorizer {
         }
         guard case .object(let object) = source else { throw Problem(BucketError(.objectNotFound)) }
         if let generation = request.sourceGeneration, generation != object.generation {
+            throw Problem(BucketError(.preconditionFailed))
+        }
+        if try request.sourceConditions.get().evaluate(object, reading: true) != nil {
             throw Problem(BucketError(.preconditionFailed))
         }
         if object.size > maximumSize { throw Problem(BodyError.tooLarge, limit: maximumSize) }

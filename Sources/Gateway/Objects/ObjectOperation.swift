@@ -19,7 +19,8 @@ enum ObjectOperation {
     /// An upload in parts begins, is continued or asked about.
     indirect case parts(ObjectName, PartsRequest)
     indirect case patch(ObjectName, PatchRequest)
-    case delete(ObjectName, Conditions)
+    /// Deletes the object. If `isIdempotent`, it succeeds too if there is none.
+    case delete(ObjectName, Conditions, isIdempotent: Bool = false)
     /// Copies or moves an object to this name.
     case copy(ObjectName, CopyRequest)
     /// Deletes many objects, each with its own result.
@@ -31,16 +32,18 @@ enum ObjectOperation {
     case list(ListRequest)
     /// Makes a signed link to the object.
     indirect case sign(ObjectName, SignRequest)
+    /// Returns a response that depends on no object.
+    case fixed(FixedResponse)
 
     /// The object of the operation; nil for a list, and for an upload session that is not looked up yet.
     var name: ObjectName? {
         switch self {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
-            .delete(let name, _), .sign(let name, _), .createSession(let name, _, _),
+            .delete(let name, _, _), .sign(let name, _), .createSession(let name, _, _),
             .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _),
             .copy(let name, _), .parts(let name, _):
             name
-        case .list, .session, .deleteMany: nil
+        case .list, .session, .deleteMany, .fixed: nil
         }
     }
 
@@ -57,11 +60,26 @@ enum ObjectOperation {
         case .session: RequestedAccess(.create, bucket: bucket.name, name: "")
         case .patch(let name, _), .changeTokens(let name, _):
             RequestedAccess(.update, bucket: bucket.name, name: name.value)
-        case .delete(let name, _): RequestedAccess(.delete, bucket: bucket.name, name: name.value)
+        case .delete(let name, _, _): RequestedAccess(.delete, bucket: bucket.name, name: name.value)
         // Each name is decided on by itself.
         case .deleteMany: RequestedAccess(.delete, bucket: bucket.name, name: "")
         case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
+        case .fixed(let fixed): fixed.access
         }
+    }
+}
+
+/// A response that depends on no object.
+final class FixedResponse {
+    let access: RequestedAccess
+    /// Whether the rules decide on the access. Otherwise the response is for every caller.
+    let isDecided: Bool
+    let response: Response
+
+    init(_ response: Response, _ access: RequestedAccess, isDecided: Bool) {
+        self.response = response
+        self.access = access
+        self.isDecided = isDecided
     }
 }
 
@@ -102,6 +120,8 @@ struct RangeRequest {
     var entityTag: String?
     /// Whether the range is ignored for an empty object.
     var ignoresEmpty = false
+    /// The number of the part to send, from 1, instead of a range.
+    var part: Int?
 
     /// Selects the bytes to send.
     func select(from object: ObjectMetadata) -> ByteRange.Selection {

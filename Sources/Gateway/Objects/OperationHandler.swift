@@ -26,13 +26,20 @@ struct OperationHandler {
         case .session(let request): try await session(request)
         case .parts(let name, let request): try await parts(name, request)
         case .patch(let name, let request): try await patch(name, request)
-        case .delete(let name, let conditions): try await delete(name, conditions)
+        case .delete(let name, let conditions, let isIdempotent):
+            try await delete(name, conditions, isIdempotent: isIdempotent)
         case .copy(let name, let request): try await copy(name, request)
         case .deleteMany(let request): try await deleteMany(request)
         case .statWithToken(let name, let conditions): try await statWithToken(name, conditions)
         case .changeTokens(let name, let change): try await changeTokens(name, change)
         case .list(let request): try await list(request)
         case .sign(let name, let request): try await sign(name, request)
+        case .fixed(let fixed): try await respond(fixed)
         }
+    }
+
+    private func respond(_ fixed: FixedResponse) async throws(Problem) -> OperationResult {
+        if fixed.isDecided { try authorizer.require(try await authorizer.evaluate()) }
+        return .response(fixed.response)
     }
 }

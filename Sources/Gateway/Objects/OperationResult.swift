@@ -21,6 +21,7 @@ enum OperationResult {
     indirect case page(ListPage, ListRequest)
     /// The link to sign, and its keys.
     indirect case link(SignedLink, LinkKeys)
+    indirect case response(Response)
 }
 
 /// Bytes of an object.

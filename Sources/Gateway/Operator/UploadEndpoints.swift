@@ -83,7 +83,7 @@ extension Uploads {
             }
             guard let wanted else { continue }
             do throws(SessionError) {
-                if wanted.context.dialect == .parts, let driver = driver as? any PartsDriver {
+                if wanted.context.dialect.hasParts, let driver = driver as? any PartsDriver {
                     // Without its key, which the client's URL has, because nothing is sent.
                     try await driver.openParts(wanted.id, wanted.state.name, key: []).cancel()
                 } else {

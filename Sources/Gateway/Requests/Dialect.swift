@@ -9,8 +9,8 @@ protocol Dialect: AnyObject, Sendable {
     /// The first segment of the dialect's paths.
     var root: StaticString { get }
 
-    /// Whether the dialect serves a target: by default everything below its first segment.
-    func serves(_ target: RequestTarget) -> Bool
+    /// Whether the dialect serves a request: by default everything below its first segment.
+    func serves(_ context: RequestContext) -> Bool
 
     /// Whether the dialect serves a bucket. Any other bucket is unknown to it.
     func serves(_ bucket: Bucket) -> Bool
@@ -31,7 +31,15 @@ protocol Dialect: AnyObject, Sendable {
 
     /// Parses the target. Nothing is known about the caller yet.
     /// - Throws: ``Problem`` if the path is not one of the dialect's.
-    func route(_ target: RequestTarget) throws(Problem) -> Route
+    func route(_ context: RequestContext) throws(Problem) -> Route
+
+    /// Identifies the caller of a request with a credential; by default by `Authorization` and the client certificate.
+    /// - Throws: ``Problem`` if the credential is not valid.
+    func identify(_ context: RequestContext, _ route: Route, _ callers: Callers) async throws(Problem)
+
+    /// The response to a request that concerns no single bucket (``Route/Path/service``). The caller is identified.
+    func serve(_ route: Route, _ context: RequestContext, _ callers: Callers, _ buckets: ServedBuckets)
+        async throws(Problem) -> Response
 
     /// The methods that the route supports, as in `Allow`; nil for the server as a whole.
     func methods(at route: Route?) -> String
@@ -92,7 +100,7 @@ extension NameTable where Value == Bucket {
 }
 
 extension Dialect {
-    func serves(_ target: RequestTarget) -> Bool { target.isBelow(root) }
+    func serves(_ context: RequestContext) -> Bool { context.target.isBelow(root) }
 
     func serves(_ bucket: Bucket) -> Bool { true }
 
@@ -101,6 +109,16 @@ extension Dialect {
     func prepare(_ context: RequestContext) throws(Problem) {}
 
     func respond(to context: RequestContext) -> Response? { nil }
+
+    func identify(_ context: RequestContext, _ route: Route, _ callers: Callers) async throws(Problem) {
+        try await context.identify(callers)
+    }
+
+    func serve(_ route: Route, _ context: RequestContext, _ callers: Callers, _ buckets: ServedBuckets)
+        async throws(Problem) -> Response
+    {
+        preconditionFailure("all requests of this dialect concern a bucket")
+    }
 
     var limitsOptions: Bool { false }
 
@@ -135,7 +153,7 @@ extension Dialect {
     func describe(
         _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
     ) throws(Problem) -> Route? {
-        let route = try route(context.target)
+        let route = try route(context)
         _ = try bucket(of: route, context, among: buckets)
         return route
     }

@@ -61,11 +61,12 @@ public final class Gateway: Sendable {
     }
 
     /// Responds to one request and returns when the response is queued. Every outcome ends in one record.
-    public func respond(_ exchange: Exchange) async {
+    /// - Parameter isForS3: Whether the request arrived at the listener for S3.
+    public func respond(_ exchange: Exchange, isForS3: Bool = false) async {
         let context = RequestContext(
-            exchange, callers: callers, requestId: requestIds.next(), observers: observers, traces: traces,
+            exchange, isForS3: isForS3, callers: callers, requestId: requestIds.next(), observers: observers, traces: traces,
             readsDetails: readsDetails, now: wallClock)
-        let dialect = dialect(for: context.target)
+        let dialect = dialect(for: context)
         let response: Response
         do throws(Problem) {
             try callers.checkHost(exchange.head)
@@ -91,8 +92,11 @@ public final class Gateway: Sendable {
     private func served(_ context: RequestContext, _ dialect: any Dialect) async throws(Problem)
         -> Response
     {
-        let route = try dialect.route(context.target)
-        if !route.claimsGrant, context.hasCredential { try await context.identify(callers) }
+        let route = try dialect.route(context)
+        if !route.claimsGrant, context.hasCredential || route.hasCredential {
+            try await dialect.identify(context, route, callers)
+        }
+        if case .service = route.path { return try await dialect.serve(route, context, callers, buckets) }
         let (operation, handler) = try begin(context, route, dialect)
         let trace = context.record.trace
         if let trace {
@@ -140,9 +144,8 @@ public final class Gateway: Sendable {
         return try result.get()
     }
 
-    /// The dialect of a path.
-    private func dialect(for target: RequestTarget) -> any Dialect {
-        for dialect in dialects.dropFirst() where dialect.serves(target) { return dialect }
+    private func dialect(for context: RequestContext) -> any Dialect {
+        for dialect in dialects.dropFirst() where dialect.serves(context) { return dialect }
         return dialects[0]
     }
 

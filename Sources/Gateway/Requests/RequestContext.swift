@@ -43,6 +43,10 @@ final class RequestContext {
     var outlivesClient = false
     /// The state of an upload session that the response reports, if it concerns one.
     var upload: UploadReport?
+    /// Whether the request arrived at the listener for S3.
+    let isForS3: Bool
+    /// What the dialect has parsed of the request, for its own use.
+    var parsed: (any AnyObject)?
     /// The caller's use of its limits, if its group has any.
     var lease: CallerLease?
     let record: RequestRecord
@@ -55,10 +59,11 @@ final class RequestContext {
     ///   - traces: If nil, no spans are exported, and only a caller's trace is continued.
     ///   - readsDetails: Whether the record's details are read.
     init(
-        _ exchange: Exchange, callers: Callers, requestId: String, observers: [any RequestObserver],
+        _ exchange: Exchange, isForS3: Bool = false, callers: Callers, requestId: String, observers: [any RequestObserver],
         traces: TraceExporter?, readsDetails: Bool, now: @escaping @Sendable () -> Int64
     ) {
         self.exchange = exchange
+        self.isForS3 = isForS3
         self.callers = callers
         self.observers = observers
         wallClock = now

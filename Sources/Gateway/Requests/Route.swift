@@ -47,6 +47,8 @@ final class Route: Sendable {
         case named(ArraySlice<UInt8>)
         /// An upload session, by its token.
         case session(ArraySlice<UInt8>)
+        /// No single bucket.
+        case service
     }
     /// The bucket's name, decoded; empty if the target does not have it. The bucket may not exist.
     let bucket: String
@@ -56,16 +58,19 @@ final class Route: Sendable {
     let claimsGrant: Bool
     /// Whether the query offers a grant that counts beside the caller's own rights.
     let offersGrant: Bool
+    /// Whether the query has a credential.
+    let hasCredential: Bool
 
     init(
         bucket: String, path: Path, query: QueryParameters, claimsGrant: Bool = false,
-        offersGrant: Bool = false
+        offersGrant: Bool = false, hasCredential: Bool = false
     ) {
         self.bucket = bucket
         self.path = path
         self.query = query
         self.claimsGrant = claimsGrant
         self.offersGrant = offersGrant
+        self.hasCredential = hasCredential
     }
 }
 

@@ -22,9 +22,7 @@ final class TusAPI: Dialect {
 
     var root: StaticString { "tus" }
 
-    func serves(_ target: RequestTarget) -> Bool {
-        target.isAtOrBelow(root)
-    }
+    func serves(_ context: RequestContext) -> Bool { context.target.isAtOrBelow(root) }
 
     /// Determines the effective method, and checks the protocol's version.
     func prepare(_ context: RequestContext) throws(Problem) {
@@ -37,7 +35,8 @@ final class TusAPI: Dialect {
         }
     }
 
-    func route(_ target: RequestTarget) throws(Problem) -> Route {
+    func route(_ context: RequestContext) throws(Problem) -> Route {
+        let target = context.target
         let token = target.path.dropFirst("/tus/".utf8.count)
         return Route(
             bucket: "", path: token.isEmpty ? .bucket : .session(token),
@@ -86,6 +85,6 @@ final class TusAPI: Dialect {
         fields.append("tus-extension", TusAPI.extensions)
         fields.append("tus-checksum-algorithm", UploadChecksum.algorithms)
         fields.append("tus-max-size", maximumSize)
-        return try route(context.target)
+        return try route(context)
     }
 }

@@ -7,7 +7,7 @@ import Wire
 /// A class, because it is large: the task of an append would reserve memory for a copy at each call.
 final class OpenUpload {
     let session: any PendingUpload
-    let context: UploadContext
+    var context: UploadContext
     let name: ObjectName
     /// The state when the request found or began the session, updated by the request.
     var state: SessionState
@@ -91,12 +91,12 @@ extension OperationHandler {
             bucket: bucket.name, dialect: creation.dialect, owner: saved.owner,
             creator: saved.caller?.principal.identity,
             bytes: request.size ?? announcedBytes(creation),
-            expires: expires, parts: creation.dialect == .parts ? UploadLedger.PartCount(declared: request.size) : nil)
+            expires: expires, parts: creation.dialect.hasParts ? UploadLedger.PartCount(declared: request.size) : nil)
         try await reserve(entry, driver)
         let session: any PendingUpload
         do throws(SessionError) {
             let plan = SessionPlan(plan, expires: expires, context: json)
-            if creation.dialect == .parts {
+            if creation.dialect.hasParts {
                 session = try await partsDriver().beginParts(name.value, plan)
             } else {
                 session = try await driver.beginSession(name.value, plan)
@@ -281,7 +281,7 @@ extension OperationHandler {
                 cause: "the upload's creator had a credential", field: Problem.challenge)
         }
         guard isCreator(caller.identity) else {
-            if dialect.isBearer {
+            if dialect.isBearer || dialect.deniesOthers {
                 throw Problem(.unauthorized, Problem.denied, cause: "the upload is another caller's")
             }
             throw Problem(uploadNotFound: "it is another caller's")

@@ -23,15 +23,15 @@ extension OperationHandler {
     /// Begins or continues an upload in parts.
     func parts(_ name: ObjectName, _ request: PartsRequest) async throws(Problem) -> OperationResult {
         switch request.action {
-        case .create(let upload, let url): return try await createParts(name, upload, url)
+        case .create(let upload, let url): return try await createParts(name, upload, request.dialect, url)
         case .put(let number, let size, let digests): return try await put(number, size, digests, name, request)
         case .list(let number, let limit):
             let (token, _) = try token(request, name)
             let parts = try await listed(try await openParts(token, name), after: number, limit: limit)
             return .parts(.listed(parts, isLast: parts.count < limit))
-        case .complete(let decode):
+        case .complete(let conditions, let decode):
             let selection = try decode(try await context.collect(limit: PartsRequest.maximumList))
-            return try await complete(selection, name, request)
+            return try await complete(selection, try conditions.get(), name, request)
         case .cancel:
             let (token, _) = try token(request, name)
             let upload = try await openParts(token, name)
@@ -43,9 +43,9 @@ extension OperationHandler {
         }
     }
 
-    private func createParts(_ name: ObjectName, _ request: UploadRequest, _ url: (String) -> String)
-        async throws(Problem) -> OperationResult
-    {
+    private func createParts(
+        _ name: ObjectName, _ request: UploadRequest, _ dialect: UploadDialect, _ url: (String) -> String
+    ) async throws(Problem) -> OperationResult {
         guard request.digests.md5 == nil, request.digests.others.isEmpty else {
             throw Problem(.invalidArgument, "Of an upload in parts, only the crc32c is verified as a whole.")
         }
@@ -53,14 +53,14 @@ extension OperationHandler {
         guard capabilities.parts else {
             throw Problem(.notImplemented, "The bucket's store has no uploads in parts.")
         }
-        var creation = SessionCreation(dialect: .parts, isLast: false) { $0 }
+        var creation = SessionCreation(dialect: dialect, isLast: false) { $0 }
         creation.hasObjectBytes = false
         let upload = try await begin(name, request, creation)
         guard let session = upload.session as? any PartsUpload else {
             throw Problem(BucketError(.internal, "the store has begun another upload"))
         }
         let token = PartsToken(
-            upload.id, bucket: bucket.name, name: name.value, creator: upload.context.caller?.principal.identity,
+            upload.id, dialect: dialect, bucket: bucket.name, name: name.value, creator: upload.context.caller?.principal.identity,
             key: session.key)
         if context.exchange.isClientGone {
             // Nobody knows its URL.
@@ -77,11 +77,11 @@ extension OperationHandler {
         guard let token = uploads.keys.openParts(request.token) else {
             throw Problem(uploadNotFound: "the token is not one of these keys")
         }
-        guard token.isOf(bucket: bucket.name, name: name.value), token.id.expires > context.now else {
+        guard token.dialect == request.dialect, token.isOf(bucket: bucket.name, name: name.value), token.id.expires > context.now else {
             throw Problem(uploadNotFound: "the token is another object's, or expired")
         }
         if token.isAnonymous { return (token, nil) }
-        try requireCreator(.parts) { token.isOf(creator: $0) }
+        try requireCreator(request.dialect) { token.isOf(creator: $0) }
         return (token, context.caller.principal?.identity)
     }
 
@@ -108,7 +108,7 @@ extension OperationHandler {
         let (token, creator) = try token(request, name)
         let upload = try await openParts(token, name)
         let entry = UploadLedger.Entry(
-            bucket: bucket.name, dialect: .parts, owner: context.callerKey, creator: creator, bytes: 0,
+            bucket: bucket.name, dialect: request.dialect, owner: context.callerKey, creator: creator, bytes: 0,
             expires: token.id.expires, parts: UploadLedger.PartCount(declared: nil))
         if uploads.ledger.adopt(token.id, entry) { uploads.statistics.takenOver(bucket.name) }
         do throws(UploadLedger.LimitExceeded) {
@@ -121,12 +121,12 @@ extension OperationHandler {
         do throws(Problem) {
             let part = try await receive(number, size, digests, upload)
             isKept = true
-            uploads.statistics.appended(bucket.name, .parts, .stored)
+            uploads.statistics.appended(bucket.name, request.dialect, .stored)
             return .parts(.kept(part))
         } catch {
             let isCut = error.code == .requestTimeout || context.exchange.isClientGone
             let isConflict = error.code == .uploadConflict
-            uploads.statistics.appended(bucket.name, .parts, isCut ? .cut : isConflict ? .conflict : .refused)
+            uploads.statistics.appended(bucket.name, request.dialect, isCut ? .cut : isConflict ? .conflict : .refused)
             throw error
         }
     }
@@ -165,16 +165,17 @@ extension OperationHandler {
     // MARK: The end
 
     /// Creates the object of these parts, or of all, which must be numbered from 1 without gaps.
-    private func complete(_ selection: [SelectedPart], _ name: ObjectName, _ request: PartsRequest)
-        async throws(Problem) -> OperationResult
-    {
+    private func complete(
+        _ selection: [SelectedPart], _ conditions: Preconditions, _ name: ObjectName, _ request: PartsRequest
+    ) async throws(Problem) -> OperationResult {
         context.outlivesClient = true
         let (token, _) = try token(request, name)
         let session = try await openParts(token, name)
-        let state = try await state(of: session, .parts, end: .completion) { () async throws(SessionError) in
+        let state = try await state(of: session, request.dialect, end: .completion) { () async throws(SessionError) in
             try await uncancelled { () async throws(SessionError) in try await session.state() }
         }
-        let upload = try found(session, state, .parts, name.value)
+        let upload = try found(session, state, request.dialect, name.value)
+        if !conditions.isEmpty { upload.context.conditions = conditions }
         if state.end != nil { return try await finish(upload) }
         return try await finish(upload, selection.isEmpty ? try await allParts(session) : selection)
     }

@@ -9,10 +9,12 @@ struct PartsRequest {
         case put(Int, size: UInt64, ExpectedDigests)
         /// Lists the parts after a number.
         case list(after: Int, limit: Int)
-        /// Creates the object. The closure parses the body; without parts, it is of all parts.
-        case complete(@Sendable ([UInt8]) throws(Problem) -> [SelectedPart])
+        /// Creates the object. The closure parses the body; without parts, it is of all parts. Conditions replace those
+        /// of the creation, unless they are ``Conditions/none``.
+        case complete(Conditions, @Sendable ([UInt8]) throws(Problem) -> [SelectedPart])
         case cancel
     }
+    var dialect = UploadDialect.parts
     /// The token as in the URL; empty for a creation.
     var token: ArraySlice<UInt8>
     var action: Action

@@ -248,7 +248,7 @@ extension OperationHandler {
         do throws(Problem) {
             result = try await commit(upload, state, facts)
         } catch {
-            guard error.isFinal else { throw error }
+            guard error.isFinal, upload.context.dialect.endsRefused else { throw error }
             if let stored = try await refuse(upload, error) { return stored }
             throw error
         }

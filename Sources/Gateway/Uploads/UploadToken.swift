@@ -12,6 +12,8 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     case firebase = 3
     /// Uploads in parts of the native API.
     case parts = 4
+    /// Multipart uploads of S3.
+    case s3 = 5
 
     /// The name in metrics and in the stored context.
     var name: String {
@@ -20,8 +22,18 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
         case .tus: "tus"
         case .firebase: "firebase"
         case .parts: "parts"
+        case .s3: "s3"
         }
     }
+
+    /// Whether the bytes arrive in numbered parts.
+    var hasParts: Bool { self == .parts || self == .s3 }
+
+    /// Whether another caller than the creator learns that there is such an upload.
+    var deniesOthers: Bool { self == .s3 }
+
+    /// Whether an upload ends if its completion is refused. Otherwise it can be completed again, or cancelled.
+    var endsRefused: Bool { self != .s3 }
 
     /// Whether a session's URL is sufficient to use it. If a credential is sent, it must still be the creator's. In the
     /// other dialects, every request needs the creator's credential.
@@ -75,13 +87,18 @@ struct PartsToken: Equatable {
     static let maximumLength = 640
     private static let digestBytes = 16
 
+    let dialect: UploadDialect
     let id: UploadSessionID
     let key: [UInt8]
     private let object: ArraySlice<UInt8>
     /// Zeros if the creator was anonymous.
     private let creator: ArraySlice<UInt8>
 
-    init(_ id: UploadSessionID, bucket: String, name: String, creator: [UInt8]?, key: [UInt8]) {
+    init(
+        _ id: UploadSessionID, dialect: UploadDialect = .parts, bucket: String, name: String, creator: [UInt8]?,
+        key: [UInt8]
+    ) {
+        self.dialect = dialect
         self.id = id
         self.key = key
         object = PartsToken.digest(of: Array(bucket.utf8) + [0] + name.utf8)
@@ -105,13 +122,14 @@ struct PartsToken: Equatable {
         object == PartsToken.digest(of: Array(bucket.utf8) + [0] + name.utf8)
     }
 
-    fileprivate var bytes: [UInt8] { [UploadDialect.parts.rawValue] + id.bytes + object + creator + key }
+    fileprivate var bytes: [UInt8] { [dialect.rawValue] + id.bytes + object + creator + key }
 
     fileprivate init?(_ bytes: [UInt8]) {
         let keyStart = 25 + 2 * PartsToken.digestBytes
-        guard bytes.count >= keyStart, bytes[0] == UploadDialect.parts.rawValue,
+        guard bytes.count >= keyStart, let dialect = UploadDialect(rawValue: bytes[0]), dialect.hasParts,
             let id = UploadSessionID(Array(bytes[1..<25]))
         else { return nil }
+        self.dialect = dialect
         self.id = id
         object = bytes[25..<25 + PartsToken.digestBytes]
         creator = bytes[25 + PartsToken.digestBytes..<keyStart]
@@ -160,7 +178,7 @@ public struct UploadKeys: Sendable, Equatable {
     /// Decrypts a token; nil for anything else, even for another encoding of the same bytes.
     func open(_ text: ArraySlice<UInt8>) -> UploadToken? {
         guard let opened = decrypted(text, UploadToken.maximumLength), opened.count > 25,
-            let dialect = UploadDialect(rawValue: opened[0]), dialect != .parts,
+            let dialect = UploadDialect(rawValue: opened[0]), !dialect.hasParts,
             let id = UploadSessionID(Array(opened[1..<25]))
         else { return nil }
         let bucket = String(decoding: opened[25...], as: UTF8.self)

@@ -262,6 +262,6 @@ struct StoredUpload {
         UploadLedger.Entry(
             bucket: bucket, dialect: context.dialect, owner: context.owner, creator: context.caller?.principal.identity,
             bytes: state.length ?? state.offset, expires: id.expires, received: state.offset,
-            parts: context.dialect == .parts ? UploadLedger.PartCount(declared: state.length) : nil)
+            parts: context.dialect.hasParts ? UploadLedger.PartCount(declared: state.length) : nil)
     }
 }

@@ -10,7 +10,8 @@ import Wire
 final class RawDialect: Dialect {
     var root: StaticString { "raw" }
 
-    func route(_ target: RequestTarget) throws(Problem) -> Route {
+    func route(_ context: RequestContext) throws(Problem) -> Route {
+        let target = context.target
         let path = target.path.dropFirst("/raw/".utf8.count)
         guard let slash = path.firstIndex(of: UInt8(ascii: "/")) else {
             throw Problem(.notFound, "Objects are at /raw/BUCKET/NAME.")
