@@ -230,10 +230,12 @@ public struct ContentFacts: Sendable, Equatable {
     }
 }
 
-/// Digests besides md5 and crc32c that a client may have verified (RFC 9530, section 5).
-public enum DigestAlgorithm: String, Sendable, Hashable {
+/// Digests besides md5 and crc32c that a client may have verified: those of RFC 9530, section 5, and those of S3.
+public enum DigestAlgorithm: String, Sendable, Hashable, CaseIterable {
     case sha256 = "sha-256"
     case sha512 = "sha-512"
+    /// For clients of S3. The CRCs are big-endian.
+    case crc32, crc64nvme, sha1
 }
 
 /// Selects the objects of a list.

@@ -247,6 +247,68 @@ static inline uint32_t sluice_crc32c_by_vectors(uint32_t crc, const unsigned cha
     return sluice_crc32c(crc, p, n);
 }
 #endif
+// The reduction of other reflected CRCs of up to 64 bits by carry-less multiplication. The multiplied bytes are 16-byte
+// remainders; Swift computes the factors: x^(8 * step + 63) and x^(8 * step - 1) modulo the polynomial, reflected.
+#if defined(__x86_64__)
+static inline int sluice_crc_hardware(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_PCLMUL);
+}
+typedef long long sluice_pair __attribute__((vector_size(16)));
+#define SLUICE_PAIR __attribute__((target("sse2,pclmul")))
+SLUICE_PAIR static inline sluice_pair sluice_load_pair(const unsigned char *p) {
+    sluice_pair bytes;
+    __builtin_memcpy(&bytes, p, 16);
+    return bytes;
+}
+// The remainder of bytes 64 bytes later.
+SLUICE_PAIR static inline sluice_pair sluice_crc_later(sluice_pair bytes, sluice_pair factors) {
+    return __builtin_ia32_pclmulqdq128(bytes, factors, 0x00) ^
+           __builtin_ia32_pclmulqdq128(bytes, factors, 0x11);
+}
+// Reduces n bytes, a multiple of 64, to 64 bytes with the same checksum if that starts with 0.
+SLUICE_PAIR static inline void sluice_crc_reduce(
+    uint64_t crc, const uint64_t step64[2], const unsigned char *p, size_t n, unsigned char rest[64]) {
+    const sluice_pair factors = {(long long)step64[0], (long long)step64[1]};
+    sluice_pair a = sluice_load_pair(p) ^ (sluice_pair){(long long)crc, 0}, b = sluice_load_pair(p + 16),
+                c = sluice_load_pair(p + 32), d = sluice_load_pair(p + 48);
+    for (p += 64; n > 64; n -= 64, p += 64) {
+        a = sluice_crc_later(a, factors) ^ sluice_load_pair(p);
+        b = sluice_crc_later(b, factors) ^ sluice_load_pair(p + 16);
+        c = sluice_crc_later(c, factors) ^ sluice_load_pair(p + 32);
+        d = sluice_crc_later(d, factors) ^ sluice_load_pair(p + 48);
+    }
+    __builtin_memcpy(rest, &a, 16);
+    __builtin_memcpy(rest + 16, &b, 16);
+    __builtin_memcpy(rest + 32, &c, 16);
+    __builtin_memcpy(rest + 48, &d, 16);
+}
+#undef SLUICE_PAIR
+// Reduces n bytes, a multiple of 256, to 256 bytes. For processors with sluice_crc32c_wide().
+__attribute__((target("avx512f,vpclmulqdq"))) static inline void sluice_crc_reduce_wide(
+    uint64_t crc, const uint64_t step256[2], const unsigned char *p, size_t n, unsigned char rest[256]) {
+    const long long low = (long long)step256[0], high = (long long)step256[1];
+    const sluice_wide factors = {low, high, low, high, low, high, low, high};
+    sluice_wide v[4];
+    for (int i = 0; i < 4; i++) v[i] = sluice_load_wide(p + 64 * i);
+    v[0] ^= (sluice_wide){(long long)crc};
+    for (p += 256; n > 256; n -= 256, p += 256)
+        for (int i = 0; i < 4; i++)
+            v[i] = __builtin_ia32_pclmulqdq512(v[i], factors, 0x00) ^
+                   __builtin_ia32_pclmulqdq512(v[i], factors, 0x11) ^ sluice_load_wide(p + 64 * i);
+    for (int i = 0; i < 4; i++) __builtin_memcpy(rest + 64 * i, &v[i], 64);
+}
+#else
+static inline int sluice_crc_hardware(void) { return 0; }
+static inline void sluice_crc_reduce(
+    uint64_t crc, const uint64_t step64[2], const unsigned char *p, size_t n, unsigned char rest[64]) {
+    (void)crc, (void)step64, (void)p, (void)n, (void)rest;
+}
+static inline void sluice_crc_reduce_wide(
+    uint64_t crc, const uint64_t step256[2], const unsigned char *p, size_t n, unsigned char rest[256]) {
+    (void)crc, (void)step256, (void)p, (void)n, (void)rest;
+}
+#endif
 // Digests whose state can be saved. Deprecated, but without a successor: the state of an EVP_MD_CTX can't be read.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -259,6 +321,7 @@ static inline uint32_t sluice_crc32c_by_vectors(uint32_t crc, const unsigned cha
 SLUICE_DIGEST(md5, MD5_CTX, MD5)
 SLUICE_DIGEST(sha256, SHA256_CTX, SHA256)
 SLUICE_DIGEST(sha512, SHA512_CTX, SHA512)
+SLUICE_DIGEST(sha1, SHA_CTX, SHA1)
 #undef SLUICE_DIGEST
 #pragma GCC diagnostic pop
 #endif

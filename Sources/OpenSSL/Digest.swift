@@ -10,9 +10,11 @@ public final class Digest {
         case sha256
         /// FIPS 180-4, 64 bytes.
         case sha512
+        /// FIPS 180-4, 20 bytes. For integrity checks that clients request, never for security.
+        case sha1
     }
 
-    /// OpenSSL's names of the algorithms, in the order of their raw values, then of SHA-1.
+    /// OpenSSL's names of the algorithms, in the order of their raw values.
     private static let names = ["MD5", "SHA2-256", "SHA2-512", "SHA1"]
 
     /// The fetched algorithms. They are never changed.
@@ -25,21 +27,15 @@ public final class Digest {
         return type
     }
 
-    /// An index of ``names``.
-    private let kind: Int
+    private let algorithm: Algorithm
     private let context: OpaquePointer
 
     /// Starts a new digest.
-    public convenience init(_ algorithm: Algorithm) { self.init(kind: algorithm.rawValue) }
-
-    /// Starts a SHA-1 digest (FIPS 180-4, 20 bytes), used only for the checksums of chunks in tus.
-    public static func sha1() -> Digest { Digest(kind: names.count - 1) }
-
-    private init(kind: Int) {
-        self.kind = kind
+    public init(_ algorithm: Algorithm) {
+        self.algorithm = algorithm
         guard let context = EVP_MD_CTX_new(),
-            EVP_DigestInit_ex(context, Digest.types[kind], nil) == 1
-        else { preconditionFailure("OpenSSL can't begin \(Digest.names[kind])") }
+            EVP_DigestInit_ex(context, Digest.types[algorithm.rawValue], nil) == 1
+        else { preconditionFailure("OpenSSL can't begin \(algorithm)") }
         self.context = context
     }
 
@@ -54,7 +50,7 @@ public final class Digest {
 
     /// Returns the digest of all bytes. No bytes may be added afterwards.
     public func finish() -> [UInt8] {
-        let length = Int(EVP_MD_get_size(Digest.types[kind]))
+        let length = Int(EVP_MD_get_size(Digest.types[algorithm.rawValue]))
         return [UInt8](unsafeUninitializedCapacity: length) { buffer, count in
             var written: UInt32 = 0
             precondition(EVP_DigestFinal_ex(context, buffer.baseAddress, &written) == 1)

@@ -7,6 +7,7 @@ public struct ResumableDigest: Sendable {
         case md5(MD5_CTX)
         case sha256(SHA256_CTX)
         case sha512(SHA512_CTX)
+        case sha1(SHA_CTX)
     }
     private var context: Context
 
@@ -25,6 +26,10 @@ public struct ResumableDigest: Sendable {
             var context = SHA512_CTX()
             sluice_sha512_init(&context)
             self.context = .sha512(context)
+        case .sha1:
+            var context = SHA_CTX()
+            sluice_sha1_init(&context)
+            self.context = .sha1(context)
         }
     }
 
@@ -41,6 +46,9 @@ public struct ResumableDigest: Sendable {
             case .sha512(var state):
                 sluice_sha512_update(&state, bytes.baseAddress, bytes.count)
                 context = .sha512(state)
+            case .sha1(var state):
+                sluice_sha1_update(&state, bytes.baseAddress, bytes.count)
+                context = .sha1(state)
             }
         }
     }
@@ -54,6 +62,8 @@ public struct ResumableDigest: Sendable {
             ResumableDigest.filled(32) { sluice_sha256_final($0, &state) }
         case .sha512(var state):
             ResumableDigest.filled(64) { sluice_sha512_final($0, &state) }
+        case .sha1(var state):
+            ResumableDigest.filled(20) { sluice_sha1_final($0, &state) }
         }
     }
 
@@ -88,6 +98,11 @@ extension ResumableDigest {
             return ResumableDigest.save(
                 withUnsafeBytes(of: state.h) { Array($0.bindMemory(to: UInt64.self)) }, count,
                 withUnsafeBytes(of: state.u) { Array($0.prefix(Int(state.num))) })
+        case .sha1(let state):
+            let count = UInt64(state.Nh) << 29 | UInt64(state.Nl) >> 3
+            return ResumableDigest.save(
+                [state.h0, state.h1, state.h2, state.h3, state.h4], count,
+                withUnsafeBytes(of: state.data) { Array($0.prefix(Int(state.num))) })
         }
     }
 
@@ -119,6 +134,15 @@ extension ResumableDigest {
             else { return nil }
             (state.Nh, state.Nl) = (count >> 61, count << 3)
             context = .sha512(state)
+        case .sha1(var state):
+            var words = (state.h0, state.h1, state.h2, state.h3, state.h4)
+            guard
+                let count = ResumableDigest.restore(
+                    saved, UInt32.self, &words, &state.data, &state.num)
+            else { return nil }
+            (state.h0, state.h1, state.h2, state.h3, state.h4) = words
+            (state.Nh, state.Nl) = ResumableDigest.bits(count)
+            context = .sha1(state)
         }
     }
 

@@ -62,6 +62,47 @@ struct DigestTests {
                 + "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f")
     }
 
+    @Test("The CRCs' check values, of the same bytes as the catalogue's, and SHA-1's example")
+    func checks() {
+        let bytes = Array("123456789".utf8)
+        var (crc32, crc64) = (CRC32(), CRC64NVME())
+        #expect(crc32.value == 0 && crc64.value == 0)
+        crc32.update(bytes.span.bytes)
+        crc64.update(bytes.span.bytes)
+        #expect(crc32.value == 0xcbf4_3926)
+        #expect(crc64.value == 0xae8b_1486_0a79_9888)
+        #expect(Self.hexadecimal(digest(.sha1, Array("abc".utf8))) == "a9993e364706816aba3e25717850c26c9cd0d89d")
+    }
+
+    @Test("The CRCs agree with their tables in any pieces and at any alignment, and are combined")
+    func crcPieces() {
+        let bytes = pattern(9000, seed: 9)
+        for (start, cut, end) in [(0, 2500, 9000), (1, 3, 8999), (3, 50, 100), (7, 7, 8), (5, 5, 5), (0, 0, 9000)]
+            + (0...300).map({ (5, 5 + $0, 500) }) + (1000...1300).map({ (3, 3 + $0, 5000) })
+        {
+            let (first, second) = (
+                bytes.span.bytes.extracting(start..<cut), bytes.span.bytes.extracting(cut..<end)
+            )
+            let whole = bytes.span.bytes.extracting(start..<end)
+            var (crc32, crc64) = (CRC32(), CRC64NVME())
+            crc32.update(first)
+            crc64.update(first)
+            var (later32, later64) = (CRC32(), CRC64NVME())
+            later32.update(second)
+            later64.update(second)
+            let count = UInt64(end - cut)
+            #expect(CRC32.combined(crc32.value, later32.value, count: count) == CRC32.valueByTable(whole))
+            #expect(CRC64NVME.combined(crc64.value, later64.value, count: count) == CRC64NVME.valueByTable(whole))
+            // Continued from a saved value.
+            crc32 = CRC32(after: crc32.value)
+            crc64 = CRC64NVME(after: crc64.value)
+            crc32.update(second)
+            crc64.update(second)
+            #expect(crc32.value == CRC32.valueByTable(whole), "\(start), \(cut), \(end)")
+            #expect(crc64.value == CRC64NVME.valueByTable(whole), "\(start), \(cut), \(end)")
+        }
+    }
+
     @Test("A reused context starts a new digest, and pieces give the digest of the whole")
     func reuse() {
         let bytes = pattern(10_000, seed: 4)

@@ -200,6 +200,8 @@ private let object = ObjectMetadata(
         let digests = try ExpectedDigests(
             fields([
                 ("content-md5", md5), ("content-digest", "sha-256=:\(sha256):;x=1, unixsum=30637"),
+                // Not of RFC 9530.
+                ("content-digest", "crc32=:AAAAAA==:, crc64nvme=:AAAAAAAAAAA=:, sha1=1"),
                 ("repr-digest", "crc32c=:AAAAAA==:, md5=:\(md5):"),
             ]))
         #expect(digests.md5 == Base64.decode(bytes(md5)))

@@ -252,7 +252,7 @@ private final class MemoryUpload: Upload {
         let (md5, crc32c) = digests(bytes)
         var facts = ContentFacts(size: UInt64(bytes.count), md5: md5, crc32c: crc32c)
         for algorithm in algorithms {
-            let digest = Digest(algorithm == .sha256 ? .sha256 : .sha512)
+            var digest = RunningDigest(algorithm)
             digest.update(bytes.span.bytes)
             facts.digests[algorithm] = digest.finish()
         }

@@ -94,7 +94,9 @@ import struct Gateway.Caller
         context.conditions.generation = 5
         context.digests.md5 = [UInt8](repeating: 1, count: 16)
         context.digests.crc32c = .max
-        context.digests.others[.sha512] = [UInt8](repeating: 2, count: 64)
+        for algorithm in DigestAlgorithm.allCases {
+            context.digests.others[algorithm] = [UInt8](repeating: 2, count: 64)
+        }
         context.metadata = "a YQ==,b"
         let read = try #require(UploadContext(json: context.json, bucket: "b", name: "n"))
         #expect(read.json == context.json && read.metadata == context.metadata)

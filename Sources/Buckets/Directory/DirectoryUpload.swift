@@ -51,7 +51,7 @@ final class BodyReceiver: @unchecked Sendable {
     private let id = StagedFile.newID()
     private let md5 = Digest(.md5)
     private var crc32c = CRC32C()
-    private let others: [(DigestAlgorithm, Digest)]
+    private var others: [(DigestAlgorithm, RunningDigest)]
     private var descriptor: Int32 = -1
     /// The offset of the next byte in the file.
     private var offset: UInt64 = 0
@@ -60,12 +60,7 @@ final class BodyReceiver: @unchecked Sendable {
 
     init(_ target: BodyTarget, _ digests: Set<DigestAlgorithm>) {
         self.target = target
-        others = digests.map { algorithm in
-            switch algorithm {
-            case .sha256: (algorithm, Digest(.sha256))
-            case .sha512: (algorithm, Digest(.sha512))
-            }
-        }
+        others = digests.map { ($0, RunningDigest($0)) }
         if case .file(let descriptor, let start, _, _) = target {
             self.descriptor = descriptor
             offset = start
@@ -81,7 +76,7 @@ final class BodyReceiver: @unchecked Sendable {
             let span = RawSpan(_unsafeBytes: bytes)
             md5.update(span)
             crc32c.update(span)
-            for (_, digest) in others { digest.update(span) }
+            for index in others.indices { others[index].1.update(span) }
         }
         size += UInt64(buffer.count)
     }

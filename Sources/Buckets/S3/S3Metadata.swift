@@ -330,7 +330,3 @@ extension UnsafeBufferPointer<UInt8> {
         count >= text.utf8CodeUnitCount && memcmp(baseAddress!, text.utf8Start, text.utf8CodeUnitCount) == 0
     }
 }
-
-extension UInt32 {
-    var bigEndianBytes: [UInt8] { withUnsafeBytes(of: bigEndian) { Array($0) } }
-}

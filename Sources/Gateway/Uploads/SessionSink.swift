@@ -11,7 +11,7 @@ final class SessionSink: ByteSink {
     private var crc32c: CRC32C?
     private var md5: Digest?
     private var sha1: Digest?
-    private var others: [DigestAlgorithm: Digest] = [:]
+    private var others: [DigestAlgorithm: RunningDigest] = [:]
     /// The number of accepted bytes.
     private(set) var count: UInt64 = 0
 
@@ -22,12 +22,10 @@ final class SessionSink: ByteSink {
         self.append = append
         self.admit = admit
         let digests = request.digests
-        if request.sha1 != nil { sha1 = Digest.sha1() }
+        if request.sha1 != nil { sha1 = Digest(.sha1) }
         if digests.crc32c != nil { crc32c = CRC32C() }
         if digests.md5 != nil { md5 = Digest(.md5) }
-        for algorithm in digests.others.keys {
-            others[algorithm] = Digest(algorithm == .sha256 ? .sha256 : .sha512)
-        }
+        for algorithm in digests.others.keys { others[algorithm] = RunningDigest(algorithm) }
     }
 
     func write(_ bytes: RawSpan) throws -> Int {
@@ -37,7 +35,7 @@ final class SessionSink: ByteSink {
         crc32c?.update(part)
         md5?.update(part)
         sha1?.update(part)
-        for digest in others.values { digest.update(part) }
+        for algorithm in others.keys { others[algorithm]?.update(part) }
         count += UInt64(taken)
         return taken
     }

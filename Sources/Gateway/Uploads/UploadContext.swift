@@ -107,7 +107,7 @@ extension JSONWriter {
         beginObject()
         if let md5 = digests.md5 { member("md5", Base64.encode(md5)) }
         if let crc32c = digests.crc32c { member("crc32c", Int64(crc32c)) }
-        for algorithm in [DigestAlgorithm.sha256, .sha512] {
+        for algorithm in DigestAlgorithm.allCases {
             guard let digest = digests.others[algorithm] else { continue }
             member(key: algorithm.rawValue, Base64.encode(digest))
         }
@@ -194,10 +194,10 @@ extension ExpectedDigests {
         }
         md5 = bytes("md5")
         crc32c = json["crc32c"]?.integer.flatMap { UInt32(exactly: $0) }
-        others[.sha256] = bytes("sha-256")
-        others[.sha512] = bytes("sha-512")
-        guard (json["md5"] == nil) == (md5 == nil), (json["crc32c"] == nil) == (crc32c == nil),
-            (json["sha-256"] == nil) == (others[.sha256] == nil), (json["sha-512"] == nil) == (others[.sha512] == nil)
-        else { return nil }
+        for algorithm in DigestAlgorithm.allCases {
+            others[algorithm] = bytes(algorithm.rawValue)
+            if json[algorithm.rawValue] != nil, others[algorithm] == nil { return nil }
+        }
+        guard (json["md5"] == nil) == (md5 == nil), (json["crc32c"] == nil) == (crc32c == nil) else { return nil }
     }
 }

@@ -216,6 +216,20 @@ struct SessionTests {
         #expect(far?.savedState == long)
     }
 
+    @Test("All digests of a session continue from a saved state")
+    func allDigests() {
+        let bytes = pattern(1000, seed: 1)
+        var digests = SessionDigests(Set(DigestAlgorithm.allCases))
+        digests.update(bytes.span.bytes.extracting(0..<333))
+        var restored = SessionDigests(saved: digests.saved)
+        restored?.update(bytes.span.bytes.extracting(333..<1000))
+        let facts = restored?.facts(size: 1000)
+        let whole = ContentDigests(UploadPlan(digests: Set(DigestAlgorithm.allCases)))
+        whole.update(bytes.span.bytes)
+        #expect(facts == whole.facts())
+        #expect(facts?.digests.count == DigestAlgorithm.allCases.count)
+    }
+
     @Test("An invalid saved state is rejected")
     func foreignDigests() {
         var digests = SessionDigests([.sha256, .sha512])
