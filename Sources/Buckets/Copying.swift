@@ -31,4 +31,18 @@ public struct CopyPlan: Sendable, Equatable {
         self.existing = existing
         self.removesSource = removesSource
     }
+
+    /// The properties of the new object, with what is stored of the source's bytes for clients of S3. `Expires` is that
+    /// of the plan.
+    /// - Parameter keepsTag: Whether the new object also gets the entity tag and the parts of its source, because the
+    ///   store has no entity tag of its own.
+    func attributes(keepsTag: Bool) -> ObjectAttributes {
+        guard let source = source.attributes.system.s3,
+            var kept = keepsTag ? source : source.withoutParts
+        else { return attributes }
+        var attributes = attributes
+        kept.expires = attributes.system.s3?.expires
+        attributes.system.s3 = kept
+        return attributes
+    }
 }

@@ -228,6 +228,12 @@ public struct ContentFacts: Sendable, Equatable {
         self.crc32c = crc32c
         self.digests = digests
     }
+
+    /// A checksum of S3; nil if it was not computed.
+    public func checksum(_ algorithm: ChecksumAlgorithm) -> [UInt8]? {
+        guard let digest = algorithm.digest else { return crc32c?.bigEndianBytes }
+        return digests[digest]
+    }
 }
 
 /// Digests besides md5 and crc32c that a client may have verified: those of RFC 9530, section 5, and those of S3.
@@ -248,6 +254,9 @@ public struct ListQuery: Sendable, Equatable {
     public var limit: Int
     /// Whether the page also has the properties of its items, without a further request or scan.
     public var withProperties: Bool
+    /// Whether these properties include ``ListedProperties/s3Tag`` of objects in parts, for which some services send
+    /// longer pages.
+    public var withS3Tags = false
 
     public init(prefix: String, delimited: Bool, limit: Int, withProperties: Bool = false) {
         self.prefix = prefix
@@ -285,6 +294,13 @@ public struct ListedProperties: Sendable, Equatable {
     /// 16 bytes.
     public var md5: [UInt8]?
     public var crc32c: UInt32?
+    /// The stored tag of an object in parts.
+    var storedTag: String?
+
+    /// The same as ``ObjectMetadata/s3Tag``, if the list was requested with ``ListQuery/withS3Tags``.
+    public var s3Tag: String {
+        S3Properties.tag(stored: storedTag, etag: etag, md5: md5, generation: generation)
+    }
 
     public init(size: UInt64, updated: Int64, etag: String) {
         self.size = size

@@ -129,6 +129,29 @@ public final class ObjectMetadata: Sendable, Equatable {
         self.attributes = attributes
     }
 
+    /// The entity tag that clients of S3 see, without quotes: what the S3 store reports, the one stored with an object
+    /// that was uploaded in parts, or the md5. If none is known, one of the form of an object in parts, because a tag
+    /// that looks like an md5 must be one.
+    public var s3Tag: String {
+        S3Properties.tag(stored: attributes.system.s3?.tag, etag: etag, md5: md5, generation: generation)
+    }
+
+    /// The number of parts from which clients of S3 have made the object; nil if it was uploaded as a whole, or if that
+    /// is not known.
+    public var partCount: Int? {
+        if let parts = attributes.system.s3?.parts { return parts.count }
+        return S3Properties.partCount(tag: attributes.system.s3?.tag ?? etag)
+    }
+
+    /// The bytes of a part. An object that was uploaded as a whole has one.
+    /// - Parameter number: From 1 to ``partCount``, whatever the numbers were during the upload.
+    /// - Returns: nil if there is no such part, or if the sizes of the parts are not known.
+    public func partRange(_ number: Int) -> Range<UInt64>? {
+        if let parts = attributes.system.s3?.parts { return parts.total == size ? parts.range(number) : nil }
+        guard number == 1, partCount ?? 1 == 1 else { return nil }
+        return 0..<size
+    }
+
     /// Returns the metadata of the same bytes after a patch.
     /// - Parameter now: Milliseconds since 1970. ``updated`` never decreases, even if the clock goes back.
     public func patched(_ patch: AttributePatch, now: Int64) -> ObjectMetadata {

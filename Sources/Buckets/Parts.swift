@@ -35,9 +35,18 @@ public protocol PartsUpload: PendingUpload {
     /// are about. The parts that are not selected are removed by the commit. Replaces an earlier selection. Parts in
     /// progress are stopped with ``SessionError/superseded``.
     /// - Parameter parts: Ordered by number, at least one.
+    /// - Parameter checksum: Stored with the object (``S3Properties/checksum``) if the store sets properties at the
+    ///   commit. The caller has computed it.
     /// - Throws: ``SessionError/noSuchPart(_:)``, ``SessionError/partTooSmall(_:minimum:)``,
     ///   ``SessionError/lengthMismatch(declared:)``.
-    func select(_ parts: [SelectedPart]) async throws(SessionError)
+    func select(_ parts: [SelectedPart], checksum: S3Properties.Checksum?) async throws(SessionError)
+}
+
+extension PartsUpload {
+    /// Selects the parts of an object without a checksum.
+    public func select(_ parts: [SelectedPart]) async throws(SessionError) {
+        try await select(parts, checksum: nil)
+    }
 }
 
 /// A part in progress. Confined to its loop. Ends with ``keep()`` or ``abort()``. A dropped part is aborted.
@@ -65,11 +74,39 @@ public struct PartPlan: Sendable, Equatable {
     public var md5: [UInt8]?
     /// The digests to compute besides md5 and crc32c.
     public var digests: Set<DigestAlgorithm>
+    /// The checksum that is also computed, and kept as ``Part/checksum`` if the store can.
+    public var checksum: ChecksumAlgorithm?
 
-    public init(size: UInt64, md5: [UInt8]? = nil, digests: Set<DigestAlgorithm> = []) {
+    public init(
+        size: UInt64, md5: [UInt8]? = nil, digests: Set<DigestAlgorithm> = [], checksum: ChecksumAlgorithm? = nil
+    ) {
         self.size = size
         self.md5 = md5
         self.digests = digests
+        self.checksum = checksum
+    }
+
+    /// All digests to compute besides md5 and crc32c.
+    var computed: Set<DigestAlgorithm> {
+        checksum?.digest.map { digests.union([$0]) } ?? digests
+    }
+
+    /// The part's checksum, from the facts of its bytes.
+    func checksum(_ facts: ContentFacts) -> PartChecksum? {
+        guard let checksum, let value = facts.checksum(checksum) else { return nil }
+        return PartChecksum(checksum, value)
+    }
+}
+
+/// The checksum of a part.
+public struct PartChecksum: Sendable, Equatable {
+    public var algorithm: ChecksumAlgorithm
+    /// Numbers are big-endian.
+    public var value: [UInt8]
+
+    public init(_ algorithm: ChecksumAlgorithm, _ value: [UInt8]) {
+        self.algorithm = algorithm
+        self.value = value
     }
 }
 
@@ -85,13 +122,18 @@ public struct Part: Sendable, Equatable {
     public var crc32c: UInt32?
     /// When it became durable, in milliseconds since 1970.
     public var updated: Int64
+    /// The requested checksum (``PartPlan/checksum``). A service's list of parts lacks it.
+    public var checksum: PartChecksum?
 
-    public init(number: Int, size: UInt64, etag: String, crc32c: UInt32?, updated: Int64) {
+    public init(
+        number: Int, size: UInt64, etag: String, crc32c: UInt32?, updated: Int64, checksum: PartChecksum? = nil
+    ) {
         self.number = number
         self.size = size
         self.etag = etag
         self.crc32c = crc32c
         self.updated = updated
+        self.checksum = checksum
     }
 }
 

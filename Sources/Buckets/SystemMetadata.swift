@@ -8,20 +8,24 @@ public struct SystemMetadata: Sendable, Equatable {
     public var downloadTokens: [String]
     /// The upload session that made the object; nil if none did.
     public var uploadSession: UploadSessionID?
+    /// What only clients of S3 see; nil for most objects.
+    public var s3: S3Properties? { didSet { if s3?.isEmpty == true { s3 = nil } } }
 
-    public init(downloadTokens: [String] = [], uploadSession: UploadSessionID? = nil) {
+    public init(downloadTokens: [String] = [], uploadSession: UploadSessionID? = nil, s3: S3Properties? = nil) {
         self.downloadTokens = downloadTokens
         self.uploadSession = uploadSession
+        self.s3 = s3?.isEmpty == true ? nil : s3
     }
 
     /// Whether nothing is stored.
-    public var isEmpty: Bool { downloadTokens.isEmpty && uploadSession == nil }
+    public var isEmpty: Bool { downloadTokens.isEmpty && uploadSession == nil && s3 == nil }
 
     // MARK: In a store
 
     /// The key under which Firebase keeps download tokens in Cloud Storage.
     static let downloadTokensKey = "firebaseStorageDownloadTokens"
     static let uploadSessionKey = "sluice-session"
+    static let s3Key = "sluice-s3"
     /// Unknown keys with this prefix come from other versions of the gateway.
     private static let reservedPrefix = "sluice-"
 
@@ -39,6 +43,7 @@ public struct SystemMetadata: Sendable, Equatable {
             pairs[BytewiseString(Self.downloadTokensKey)] = SystemMetadata.joined(downloadTokens)
         }
         if let uploadSession { pairs[BytewiseString(Self.uploadSessionKey)] = uploadSession.text }
+        if let s3 { pairs[BytewiseString(Self.s3Key)] = s3.text }
         return pairs
     }
 
@@ -52,6 +57,7 @@ public struct SystemMetadata: Sendable, Equatable {
         switch key {
         case Self.uploadSessionKey: uploadSession = UploadSessionID(text: value)
         case Self.downloadTokensKey: downloadTokens = SystemMetadata.tokens(of: value)
+        case Self.s3Key: s3 = S3Properties(text: value)
         default: break
         }
         return true

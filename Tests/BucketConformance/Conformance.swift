@@ -51,7 +51,7 @@ public struct BucketConformance {
 
     /// All cases.
     public static let all: [Case] =
-        objectCases + systemMetadataCases + preconditionCases + copyCases + listCases
+        objectCases + systemMetadataCases + preconditionCases + copyCases + listCases + s3Cases
 
     /// The cases that a store with these capabilities must pass.
     public static func cases(for capabilities: Capabilities) -> [Case] {

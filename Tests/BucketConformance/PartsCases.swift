@@ -2,6 +2,7 @@ import Buckets
 import OpenSSL
 import Synchronization
 import System
+import Wire
 
 extension SessionConformance {
     /// What every ``PartsDriver`` must do besides.
@@ -20,7 +21,96 @@ extension SessionConformance {
         Case("a cancelled upload in parts is unknown", partsCancelled),
         Case("a closed upload in parts keeps only its record", partsClosed),
         Case("an expired upload in parts is removed with its parts", partsExpired),
+        Case("an object in parts has an entity tag of S3, everywhere the same", partsTag),
+        Case("checksums of parts give that of the object", partsChecksums),
     ]
+
+    @Sendable private static func partsTag(_ store: SessionStore) async throws {
+        let driver = try store.partsDriver
+        let unit = try await driver.unit
+        var attributes = ObjectAttributes(contentType: "a/b")
+        attributes.system.s3 = S3Properties(expires: "later")
+        for key in ["plain", "Not plain"] {
+            attributes.customMetadata = [BytewiseString(key): "v"]
+            let upload = try await driver.beginUpload(key, attributes)
+            let all = [pattern(unit, seed: 1), pattern(unit, seed: 2), pattern(77, seed: 3)]
+            // With a gap, and a part that is not selected.
+            let numbers = [2, 3, 9]
+            for (number, bytes) in zip(numbers, all) { try await upload.send(number, bytes) }
+            try await upload.send(7, pattern(unit, seed: 4))
+            let checksum = S3Properties.Checksum(.sha1, digest(.sha1, [1]), isComposite: true)
+            try await upload.select(numbers.map { SelectedPart($0) }, checksum: checksum)
+            let result = try await upload.commit(try await upload.finish(), Preconditions(), resultUntil: .max)
+            let object = try await driver.stat(key)
+            try expectEqual(result.metadata.s3Tag, object.s3Tag, "the tag of the result")
+            var query = ListQuery(prefix: key, delimited: false, limit: 10, withProperties: true)
+            query.withS3Tags = true
+            let page = try await driver.list(query, after: nil)
+            if let listed = page.properties[BytewiseString(key)] {
+                try expectEqual(listed.s3Tag, object.s3Tag, "the listed tag")
+            }
+            try expectEqual(object.attributes.system.s3?.expires, "later", "Expires")
+            let wanted = Hexadecimal.encode(digest(.md5, all.flatMap { digest(.md5, $0) })) + "-3"
+            guard let stored = object.attributes.system.s3, stored.tag != nil else {
+                try expect(!(driver is DirectoryBucket), "a directory stores the tag")
+                try expect(object.s3Tag.hasSuffix(object.etag == object.s3Tag ? "-3" : "-1"), "no md5 as the tag")
+                continue
+            }
+            try expectEqual(object.s3Tag, wanted, "the tag")
+            try expectEqual(stored.checksum, checksum, "the checksum")
+            try expectEqual(object.partCount, 3, "the number of parts")
+            let unit = UInt64(unit)
+            try expectEqual(
+                (0...4).map { object.partRange($0) }, [nil, 0..<unit, unit..<2 * unit, 2 * unit..<2 * unit + 77, nil],
+                "the parts")
+            try await store.reopen()
+            let again = try await store.partsDriver.openParts(upload.id, key, key: upload.key)
+            let facts = ContentFacts(size: object.size, md5: nil, crc32c: nil)
+            let repeated = try await again.commit(facts, Preconditions(), resultUntil: .max)
+            try expectEqual(repeated.metadata, object, "the repeated result")
+            guard try await store.driver.capabilities().copies else { continue }
+            let copy = try await store.driver.copied(object, to: "copy").metadata
+            try expectEqual(copy.s3Tag, object.s3Tag, "the copy's tag")
+            try expectEqual(try await store.driver.stat("copy").partRange(3), object.partRange(3), "the copy's parts")
+            return
+        }
+    }
+
+    @Sendable private static func partsChecksums(_ store: SessionStore) async throws {
+        let unit = try await store.partsDriver.unit
+        let all = [pattern(unit, seed: 1), pattern(unit, seed: 2), pattern(77, seed: 3)]
+        for algorithm in ChecksumAlgorithm.allCases {
+            func value(_ bytes: [UInt8]) -> [UInt8] {
+                if let digest = algorithm.digest { return BucketConformance.reference(digest, bytes) }
+                return withUnsafeBytes(of: crc32c(bytes).bigEndian) { Array($0) }
+            }
+            let begun = try await store.partsDriver.beginUpload("n")
+            var kept: [Part] = []
+            for (index, bytes) in all.enumerated() {
+                let plan = PartPlan(size: UInt64(bytes.count), checksum: algorithm)
+                let part = try await begun.beginPart(index + 1, plan)
+                try await part.fill(bytes)
+                let facts = try await part.finish()
+                try expectEqual(facts.checksum(algorithm), value(bytes), "the \(algorithm) of the bytes")
+                kept.append(try await part.keep())
+                try expectEqual(kept.last?.checksum, PartChecksum(algorithm, value(bytes)), "the part's \(algorithm)")
+            }
+            try await store.reopen()
+            let upload = try await store.partsDriver.openParts(begun.id, "n", key: begun.key)
+            let listed = try await upload.parts(after: 0, limit: 10)
+            let found = listed.map(\.checksum)
+            try expect(
+                found == kept.map(\.checksum) || found == [nil, nil, nil] && !(store.driver is DirectoryBucket),
+                "the listed checksums are \(found)")
+            let whole = S3Properties.Checksum(of: kept, algorithm, isComposite: false)
+            let isCRC = ![.sha1, .sha256].contains(algorithm)
+            try expectEqual(whole?.value, isCRC ? value(all.flatMap { $0 }) : nil, "the \(algorithm) of the object")
+            let composite = S3Properties.Checksum(of: kept, algorithm, isComposite: true)
+            let joined = value(all.flatMap { value($0) })
+            try expectEqual(composite?.value, algorithm == .crc64nvme ? nil : joined, "the composite \(algorithm)")
+            try await upload.cancel()
+        }
+    }
 
     @Sendable private static func together(_ store: SessionStore) async throws {
         let driver = try store.partsDriver

@@ -35,8 +35,8 @@ struct ConformanceTests {
         let weak = Capabilities(
             atomicUploads: false, atomicPatches: false, atomicDeletions: false,
             lateConditions: true, durable: true)
-        #expect(BucketConformance.leftOut(for: weak).count == 11)
+        #expect(BucketConformance.leftOut(for: weak).count == 12)
         #expect(
-            BucketConformance.cases(for: weak).count + 11 == BucketConformance.all.count)
+            BucketConformance.cases(for: weak).count + 12 == BucketConformance.all.count)
     }
 }

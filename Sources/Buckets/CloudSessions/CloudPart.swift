@@ -42,7 +42,7 @@ final class CloudPart: PartUpload, @unchecked Sendable {
         self.loop = loop
         self.stream = stream
         self.session = session
-        digests = ContentDigests(UploadPlan(digests: plan.digests))
+        digests = ContentDigests(UploadPlan(digests: plan.computed))
         session.sessions.work.begin()
     }
 
@@ -139,7 +139,7 @@ final class CloudPart: PartUpload, @unchecked Sendable {
             return .success(
                 Part(
                     number: address.number, size: facts.size, etag: etag, crc32c: facts.crc32c,
-                    updated: session.file.milliseconds))
+                    updated: session.file.milliseconds, checksum: plan.checksum(facts)))
         } catch {
             return .failure(await upload.sessionError(error))
         }

@@ -19,6 +19,9 @@ protocol CloudPartsService: Sendable {
     func storePart(_ part: CloudPartAddress, _ bytes: [UInt8], _ facts: ContentFacts) async throws(CloudPartFailure)
         -> String
 
+    /// Whether a request at the commit sets the properties of the object, so that they can depend on its parts.
+    func setsProperties(_ state: CloudSessionState) -> Bool
+
     /// A page of the parts after a number, at most `limit`.
     func listParts(_ upload: CloudUploadAddress, after number: Int, limit: Int) async throws(CloudPartFailure)
         -> CloudPartsPage
@@ -196,15 +199,19 @@ final class CloudParts: PartsUpload {
         }
     }
 
-    func select(_ selection: [SelectedPart]) async throws(SessionError) {
+    func select(_ selection: [SelectedPart], checksum: S3Properties.Checksum?) async throws(SessionError) {
         await session.stopParts()
         _ = try await address()
         try await session.inTurn { [self] () throws(SessionError) in
-            try await session.untilOwned { [self] () throws(SessionError) in try await selectOnce(selection) }
+            try await session.untilOwned { [self] () throws(SessionError) in
+                try await selectOnce(selection, checksum)
+            }
         }
     }
 
-    private func selectOnce(_ selection: [SelectedPart]) async throws(SessionError) {
+    private func selectOnce(_ selection: [SelectedPart], _ checksum: S3Properties.Checksum?)
+        async throws(SessionError)
+    {
         let file = session.file
         let state = try await file.claim()
         if state.end != nil { throw .finished }
@@ -224,7 +231,8 @@ final class CloudParts: PartsUpload {
         if let length = state.length, length != size { throw .lengthMismatch(declared: length) }
         let limit = session.sessions.service.maximumSessionLength
         guard size <= limit else { throw .lengthExceeded(limit: limit) }
-        try await file.update { $0.select(chosen, size) }
+        let s3 = service.setsProperties(state) ? S3Properties(of: chosen, checksum) : nil
+        try await file.update { $0.select(chosen, size, s3) }
     }
 
     // MARK: Ending
@@ -284,7 +292,11 @@ extension CloudSessionState {
             }
     }
 
-    fileprivate mutating func select(_ chosen: [Part], _ size: UInt64) {
+    fileprivate mutating func select(_ chosen: [Part], _ size: UInt64, _ s3: S3Properties?) {
+        if var s3 {
+            s3.expires = attributes.system.s3?.expires
+            attributes.system.s3 = s3
+        }
         let parts = chosen.map { S3TransferState.Part(number: UInt16($0.number), etag: $0.etag) }
         switch transfer {
         case .s3(var state):

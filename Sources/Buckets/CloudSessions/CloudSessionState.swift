@@ -48,7 +48,8 @@ struct CloudSessionState: Sendable, Equatable {
     // MARK: Fixed at the beginning
 
     let name: String
-    let attributes: ObjectAttributes
+    /// The selection of parts can change ``SystemMetadata/s3``.
+    var attributes: ObjectAttributes
     /// Milliseconds since 1970.
     let created: Int64
     let context: [UInt8]

@@ -126,7 +126,7 @@ struct DirectoryTransaction {
             size: source.metadata.size, md5: source.metadata.md5, crc32c: source.metadata.crc32c ?? 0)
         let metadata = try content.withUnsafeBufferPointer { bytes throws(SQLiteError) in
             try replace(
-                old, change.name, facts, plan.attributes, blob: source.blob,
+                old, change.name, facts, plan.attributes(keepsTag: true), blob: source.blob,
                 content: source.isInline ? UnsafeRawBufferPointer(bytes) : nil)
         }
         if plan.removesSource, !BytewiseString.areEqual(change.name, source.metadata.name) {

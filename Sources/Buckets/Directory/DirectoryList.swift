@@ -15,6 +15,7 @@ extension IndexReader {
             start = nil
             seek.reset()
             seek.bind(1, text: from)
+            if query.withProperties { seek.bind(2, query.withS3Tags ? 1 : 0) }
             rows: while try seek.step() {
                 let found = seek.withBytes(0) { walk.classify($0) }
                 if found.isVisible {

@@ -22,7 +22,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         /// What stops the parts in progress.
         var gates: [ObjectIdentifier: ChangeGate] = [:]
         /// The parts of the object. nil before the selection, and after a part was kept since.
-        var selection: (parts: [PartRow], facts: ContentFacts)?
+        var selection: (parts: [PartRow], facts: ContentFacts, s3: S3Properties)?
         /// Whether the blob has bytes after those of the object.
         var isTooLong = false
     }
@@ -84,10 +84,12 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
     }
 
     /// Makes a part durable.
-    func keep(_ number: Int, _ facts: ContentFacts, _ place: Place) async throws(SessionError) -> Part {
+    func keep(_ number: Int, _ facts: ContentFacts, _ checksum: PartChecksum?, _ place: Place)
+        async throws(SessionError) -> Part
+    {
         let row = PartRow(
             number: number, size: facts.size, md5: facts.md5 ?? [], crc32c: facts.crc32c ?? 0,
-            updated: bucket.clock() / 1000, offset: place.offset)
+            updated: bucket.clock() / 1000, checksum: checksum, offset: place.offset)
         let outcome: DirectoryChange.Outcome
         do throws(SessionError) {
             outcome = try await bucket.sessionChange(
@@ -125,7 +127,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
 
     // MARK: Ending
 
-    func select(_ parts: [SelectedPart]) async throws(SessionError) {
+    func select(_ parts: [SelectedPart], checksum: S3Properties.Checksum?) async throws(SessionError) {
         try await inTurn(keeping: nil) { row, _ throws(SessionError) in
             if row.end != nil { throw .finished }
             _ = try selected(parts, row)
@@ -134,8 +136,10 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
             }
             let selection = try selected(parts, row)
             // On the pool: 10,000 checksums take long to combine.
-            let facts = await bucket.pool.run { DirectoryParts.facts(of: selection) }
-            held.withLock { $0.selection = (selection, facts) }
+            let (facts, s3) = await bucket.pool.run {
+                (DirectoryParts.facts(of: selection), DirectoryParts.properties(of: selection, checksum))
+            }
+            held.withLock { $0.selection = (selection, facts, s3) }
         }
     }
 
@@ -160,6 +164,14 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         }
         return facts
     }
+
+    private static func properties(of selection: [PartRow], _ checksum: S3Properties.Checksum?) -> S3Properties {
+        S3Properties(
+            tag: S3Properties.tag(ofParts: selection.lazy.map(\.md5), count: selection.count),
+            parts: PartSizes(selection.lazy.map(\.size)), checksum: checksum)
+    }
+
+    override func s3Properties() -> S3Properties? { held.withLock { $0.selection?.s3 } }
 
     /// Copies what is not in its final place. Repeating it is harmless: no part's bytes are overwritten.
     override func prepare(_ row: SessionRow, _ facts: ContentFacts, _ directory: OpenDirectory)
@@ -266,7 +278,7 @@ final class DirectoryPartUpload: PartUpload {
         self.number = number
         self.plan = plan
         self.place = place
-        body = DirectoryBody(place.target, plan.digests, expected: plan.size, loop, pool) {
+        body = DirectoryBody(place.target, plan.computed, expected: plan.size, loop, pool) {
             if let staged = place.staged { UploadContent.staged(staged).discard() }
             upload.end(place)
         }
@@ -308,7 +320,7 @@ final class DirectoryPartUpload: PartUpload {
             if let staged = place.staged { UploadContent.staged(staged).discard() }
             throw .store(error)
         }
-        return try await upload.keep(number, facts, place)
+        return try await upload.keep(number, facts, plan.checksum(facts), place)
     }
 
     func abort() {

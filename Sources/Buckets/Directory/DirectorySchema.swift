@@ -19,7 +19,9 @@ enum IndexSchema {
         generation, metageneration, size, created, updated, md5, crc32c, blob, content_type, \
         cache_control, content_disposition, content_encoding, content_language, custom, system
         """
-    static let listedColumns = "name, generation, size, updated, md5, crc32c, content_type"
+    /// The system metadata is only read if the second parameter is not 0.
+    static let listedColumns =
+        "name, generation, size, updated, md5, crc32c, content_type, CASE WHEN ?2 THEN system END"
     static let lookup = "SELECT \(columns) FROM objects WHERE name = ?1"
     static let content = "SELECT bytes FROM contents WHERE generation = ?1"
 
@@ -97,7 +99,7 @@ enum IndexSchema {
         """
 
     /// Whether a table has a column. Older files lack some; older versions ignore those that they don't know.
-    private static func has(_ column: String, _ table: String, _ connection: SQLiteConnection)
+    fileprivate static func has(_ column: String, _ table: String, _ connection: SQLiteConnection)
         throws(SQLiteError) -> Bool
     {
         try connection.integer(
@@ -113,6 +115,7 @@ enum IndexSchema {
         listed.md5 = md5(statement, 4)
         listed.crc32c = UInt32(truncatingIfNeeded: statement.int64(5))
         listed.contentType = statement.text(6)
+        if !statement.isNull(7) { listed.storedTag = statement.systemMetadata(7).s3?.tag }
         return listed
     }
 
@@ -146,6 +149,7 @@ struct ExtendedIndex {
     /// nil if the index has no such tables.
     init?(existingIn connection: SQLiteConnection) throws(SQLiteError) {
         guard try connection.integer("PRAGMA user_version") == ExtendedIndex.version else { return nil }
+        if try !IndexSchema.has("checksum", "parts", connection) { try connection.execute(PartTable.addChecksum) }
         try self.init(connection)
     }
 

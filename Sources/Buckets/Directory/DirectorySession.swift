@@ -44,6 +44,9 @@ class DirectorySession: PendingUpload, @unchecked Sendable {
         try result(of: { () throws(BucketError) in try row.facts() })
     }
 
+    /// What clients of S3 see of the object, apart from `Expires`.
+    func s3Properties() -> S3Properties? { nil }
+
     // MARK: Durable state
 
     /// Adopts the result of a change. Returns the row; nil if the session does not exist.
@@ -153,7 +156,7 @@ class DirectorySession: PendingUpload, @unchecked Sendable {
         try await inTurn { row, directory throws(SessionError) in
             if case .closed = row.end { throw .finished }
             if row.end == nil { try await prepare(row, facts, directory) }
-            let change = SessionChange.commit(id, facts, until: resultUntil)
+            let change = SessionChange.commit(id, facts, s3Properties(), until: resultUntil)
             let ended = try await self.change(change, directory, row.name, preconditions)
             if row.end == nil, ended.offset > 0 { await committed(ended, directory) }
             return try result { () throws(BucketError) in

@@ -9,6 +9,8 @@ struct PartRow: Sendable, Equatable {
     let crc32c: UInt32
     /// Milliseconds since 1970.
     let updated: Int64
+    /// The requested checksum.
+    var checksum: PartChecksum?
     /// The blob with only this part; nil if the bytes are in the upload's blob.
     var blob: Int64?
     /// Where they begin in that blob.
@@ -16,7 +18,9 @@ struct PartRow: Sendable, Equatable {
 
     var etag: String { Hexadecimal.encode(md5) }
 
-    var part: Part { Part(number: number, size: size, etag: etag, crc32c: crc32c, updated: updated) }
+    var part: Part {
+        Part(number: number, size: size, etag: etag, crc32c: crc32c, updated: updated, checksum: checksum)
+    }
 
     /// The range of the upload's blob that has the bytes; nil if another blob has them.
     var place: Range<UInt64>? { blob == nil ? offset..<offset + size : nil }
@@ -35,10 +39,14 @@ final class PartTable {
             updated INTEGER NOT NULL,
             blob INTEGER,
             offset INTEGER NOT NULL,
+            checksum BLOB,
             PRIMARY KEY(upload, number)
         ) STRICT, WITHOUT ROWID;
         """
-    private static let columns = "number, size, md5, crc32c, updated, blob, offset"
+    /// Adds the column that older tables lack.
+    static let addChecksum = "ALTER TABLE parts ADD COLUMN checksum BLOB"
+
+    private static let columns = "number, size, md5, crc32c, updated, blob, offset, checksum"
 
     private let findStatement: SQLiteStatement
     private let listStatement: SQLiteStatement
@@ -54,7 +62,7 @@ final class PartTable {
         findStatement = try make("\(all) AND number = ?2")
         listStatement = try make("\(all) ORDER BY number")
         putStatement = try make(
-            "INSERT OR REPLACE INTO parts(upload, \(PartTable.columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
+            "INSERT OR REPLACE INTO parts(upload, \(PartTable.columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")
         totalStatement = try make("SELECT ifnull(sum(size), 0) FROM parts WHERE upload = ?1")
         removeStatement = try make("DELETE FROM parts WHERE upload = ?1")
     }
@@ -91,6 +99,7 @@ final class PartTable {
         putStatement.bind(6, row.updated)
         putStatement.bind(7, row.blob)
         putStatement.bind(8, Int64(row.offset))
+        putStatement.bind(9, blob: row.checksum?.stored)
         try putStatement.run()
     }
 
@@ -103,6 +112,24 @@ final class PartTable {
         PartRow(
             number: Int(statement.int64(0)), size: UInt64(statement.int64(1)), md5: statement.blob(2) ?? [],
             crc32c: UInt32(truncatingIfNeeded: statement.int64(3)), updated: statement.int64(4),
+            checksum: statement.blob(7).flatMap { PartChecksum(stored: $0) },
             blob: statement.isNull(5) ? nil : statement.int64(5), offset: UInt64(statement.int64(6)))
+    }
+}
+
+/// As a column: a byte with the algorithm's index, then the value.
+extension PartChecksum {
+    /// In a fixed order, since their indices are stored.
+    private static let algorithms: [ChecksumAlgorithm] = [.crc32, .crc32c, .crc64nvme, .sha1, .sha256]
+
+    fileprivate var stored: [UInt8] {
+        [UInt8(PartChecksum.algorithms.firstIndex(of: algorithm) ?? 0)] + value
+    }
+
+    fileprivate init?(stored bytes: [UInt8]) {
+        guard let index = bytes.first, Int(index) < PartChecksum.algorithms.count,
+            bytes.count == PartChecksum.algorithms[Int(index)].size + 1
+        else { return nil }
+        self.init(PartChecksum.algorithms[Int(index)], Array(bytes.dropFirst()))
     }
 }

@@ -6,7 +6,7 @@ enum SessionChange: Sendable {
     /// Adds or replaces a part of an upload. A staged file becomes its blob.
     case keepPart(UploadSessionID, PartRow, StagedFile?)
     /// Creates the object. Keeps the result until `until`, in seconds since 1970.
-    case commit(UploadSessionID, ContentFacts, until: Int64)
+    indirect case commit(UploadSessionID, ContentFacts, S3Properties?, until: Int64)
     case close(UploadSessionID, record: [UInt8], until: Int64)
     case cancel(UploadSessionID)
     case removeExpired(limit: Int)
@@ -89,7 +89,8 @@ extension DirectoryTransaction {
             try table.update(row)
             return outcome(row)
         case .keepPart(let id, let part, _): return try keep(part, of: id, blob: blob)
-        case .commit(let id, let facts, let until): return try commit(id, facts, until: until, request.preconditions)
+        case .commit(let id, let facts, let s3, let until):
+            return try commit(id, facts, s3, until: until, request.preconditions)
         case .close(let id, let record, let until):
             guard var row = try find(id) else { return outcome(nil) }
             guard row.ownsBlob else { return outcome(row) }
@@ -142,7 +143,7 @@ extension DirectoryTransaction {
 
     /// Creates the object, once. The same transaction writes the result to the session's row.
     private mutating func commit(
-        _ id: UploadSessionID, _ facts: ContentFacts, until: Int64, _ preconditions: Preconditions
+        _ id: UploadSessionID, _ facts: ContentFacts, _ s3: S3Properties?, until: Int64, _ preconditions: Preconditions
     ) throws(SQLiteError) -> Result {
         guard var row = try find(id) else { return outcome(nil) }
         guard row.end == nil else { return outcome(row) }
@@ -156,6 +157,12 @@ extension DirectoryTransaction {
         let old = try writer.lookup(row.name)
         if preconditions.evaluate(old?.metadata, reading: false) != nil {
             return .failure(BucketError(.preconditionFailed))
+        }
+        if var s3 {
+            s3.expires = row.attributes.system.s3?.expires
+            row.attributes.system.s3 = s3
+            // For the result of a repeated commit.
+            try writer.sessions().updateSystemMetadata(row)
         }
         let blob = facts.size > 0 ? row.blob : nil
         let object = try replace(

@@ -11,7 +11,7 @@ struct SessionRow: Sendable {
     var blob: Int64
     let id: UploadSessionID
     let name: String
-    let attributes: ObjectAttributes
+    var attributes: ObjectAttributes
     /// Milliseconds since 1970.
     let created: Int64
     /// Seconds since 1970. For an ended session, earlier than the time in the id.
@@ -111,6 +111,7 @@ final class SessionTable {
     private let findStatement: SQLiteStatement
     private let insertStatement: SQLiteStatement
     private let updateStatement: SQLiteStatement
+    private let updateSystemStatement: SQLiteStatement
     private let deleteStatement: SQLiteStatement
     private let listStatement: SQLiteStatement
     private let expiredStatement: SQLiteStatement
@@ -131,6 +132,7 @@ final class SessionTable {
             UPDATE sessions SET expires = ?2, offset = ?3, length = ?4, digests = ?5,
             generation = ?6, committed = ?7, replaced = ?8, record = ?9 WHERE id = ?1
             """)
+        updateSystemStatement = try make("UPDATE sessions SET system = ?2 WHERE id = ?1")
         deleteStatement = try make("DELETE FROM sessions WHERE id = ?1")
         listStatement = try make("\(all) WHERE id > ?1 ORDER BY id LIMIT ?2")
         expiredStatement = try make("\(all) WHERE expires <= ?1")
@@ -187,6 +189,12 @@ final class SessionTable {
         case nil: break
         }
         try statement.run()
+    }
+
+    func updateSystemMetadata(_ row: SessionRow) throws(SQLiteError) {
+        updateSystemStatement.bind(1, blob: row.id.bytes)
+        updateSystemStatement.bind(2, systemMetadata: row.attributes.system)
+        try updateSystemStatement.run()
     }
 
     func delete(_ row: SessionRow) throws(SQLiteError) {

@@ -10,8 +10,14 @@ extension SQLiteStatement {
         for (key, value) in pairs(first + 5) where !SystemMetadata.isReserved(key.text) {
             attributes.customMetadata[key] = value
         }
-        for (key, value) in pairs(first + 6) { _ = attributes.system.take(key.text, value) }
+        attributes.system = systemMetadata(first + 6)
         return attributes
+    }
+
+    func systemMetadata(_ column: Int32) -> SystemMetadata {
+        var system = SystemMetadata()
+        for (key, value) in pairs(column) { _ = system.take(key.text, value) }
+        return system
     }
 
     private func pairs(_ column: Int32) -> [BytewiseString: String] {
@@ -25,7 +31,11 @@ extension SQLiteStatement {
         bind(first + 3, attributes.contentEncoding)
         bind(first + 4, attributes.contentLanguage)
         bind(first + 5, blob: StoredPairs.encode(attributes.customMetadata))
-        bind(first + 6, blob: StoredPairs.encode(attributes.system.pairs))
+        bind(first + 6, systemMetadata: attributes.system)
+    }
+
+    func bind(_ column: Int32, systemMetadata: SystemMetadata) {
+        bind(column, blob: StoredPairs.encode(systemMetadata.pairs))
     }
 }
 

@@ -52,6 +52,8 @@ public final class GCSBucket: CopyingDriver {
     static let maximumPages = 64
     /// The maximum size of a list page: 8 MiB. A thousand of the longest names with all escapes need less.
     static let maximumPageBytes = 8 << 20
+    /// The maximum size of a list page with custom metadata: 32 MiB.
+    private static let maximumMetadataPageBytes = 32 << 20
 
     /// The limit for a silent copy, in nanoseconds: 5 minutes.
     static let silenceLimit: UInt64 = 300_000_000_000
@@ -273,11 +275,11 @@ public final class GCSBucket: CopyingDriver {
         if query.delimited { parameters.append(("delimiter", "/")) }
         // The offset is inclusive. Entries already shown are dropped.
         if case .after(let name) = list.start { parameters.append(("startOffset", name)) }
+        let pageBytes = query.withS3Tags ? GCSBucket.maximumMetadataPageBytes : GCSBucket.maximumPageBytes
         var token: String?
         for _ in 0..<GCSBucket.maximumPages {
             let paged = parameters + (token.map { [("pageToken", $0)] } ?? [])
-            let response = try await requests.call(
-                ClientRequest("GET", requests.objects(paged)), limit: GCSBucket.maximumPageBytes)
+            let response = try await requests.call(ClientRequest("GET", requests.objects(paged)), limit: pageBytes)
             guard response.status == 200 else { throw bucketFailure(response) }
             // Parsing several megabytes would block the loop.
             let page = await pool.run { [body = response.body] in

@@ -40,13 +40,14 @@ extension GCSBucket {
         _ plan: CopyPlan, to name: String, _ conditions: GCSConditions, before: Int64
     ) async throws(BucketError) -> ObjectMetadata {
         let source = plan.source
+        let attributes = plan.attributes(keepsTag: true)
         let generation = String(source.generation)
         let query =
             conditions.query + [
                 ("sourceGeneration", generation), ("ifSourceGenerationMatch", generation),
                 ("ifSourceMetagenerationMatch", String(source.metageneration)),
             ]
-        let resource = GCSObject.resource(name, plan.attributes, nil)
+        let resource = GCSObject.resource(name, attributes, nil)
         let attempts = GCSRequests.Attempts()
         var token: String?
         do throws(BucketError) {
@@ -73,7 +74,7 @@ extension GCSBucket {
             guard error.isUnsettled(after: attempts) || error.code == .preconditionFailed && attempts.count > 1,
                 let now = try? await find(name), now.generation != before, now.metageneration == 1,
                 now.size == source.size, now.crc32c == source.crc32c,
-                now.attributes.areStored(from: plan.attributes)
+                now.attributes.areStored(from: attributes)
             else { throw error }
             return now
         }

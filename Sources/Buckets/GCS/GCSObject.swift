@@ -33,6 +33,7 @@ enum GCSObject {
         listed.contentType = ObjectAttributes.property(json["contentType"]?.text)
         listed.md5 = digest(json["md5Hash"], count: 16)
         listed.crc32c = digest(json["crc32c"], count: 4).map(crc32c)
+        if let text = json["metadata"]?[SystemMetadata.s3Key]?.text { listed.storedTag = S3Properties(text: text)?.tag }
         return listed
     }
 
@@ -183,7 +184,8 @@ struct GCSListPage {
     let next: String?
 
     static func members(of query: ListQuery) -> String {
-        query.withProperties ? "name,generation,size,timeCreated,updated,contentType,md5Hash,crc32c" : "name"
+        let properties = "name,generation,size,timeCreated,updated,contentType,md5Hash,crc32c"
+        return !query.withProperties ? "name" : query.withS3Tags ? properties + ",metadata" : properties
     }
 
     /// nil if the body is not a page: a JSON object whose lists, if present, contain names.

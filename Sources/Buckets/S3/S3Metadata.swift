@@ -22,6 +22,7 @@ struct S3Head: ~Copyable {
     private var md5: [UInt8]?
     private var crc32c: UInt32?
     private var uploadSession: UploadSessionID?
+    private var s3: S3Properties?
     private var checksum: UInt32?
     private var isComposite = false
     private var encryption: Encryption?
@@ -130,6 +131,8 @@ struct S3Head: ~Copyable {
             packed = Array(value)
         } else if key.matches("sluice-session") {
             uploadSession = UploadSessionID(text: String(decoding: value, as: UTF8.self))
+        } else if key.matches("sluice-s3") {
+            s3 = S3Properties(text: String(decoding: value, as: UTF8.self))
         }
     }
 
@@ -148,7 +151,10 @@ struct S3Head: ~Copyable {
         let etag = etag ?? "\(lastModified)-\(size)"
         let generation = isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
         let created = generation / 1000
-        if isOwn { attributes.system.uploadSession = uploadSession }
+        if isOwn {
+            attributes.system.uploadSession = uploadSession
+            attributes.system.s3 = s3
+        }
         // Moved, because a copy would retain each property.
         var moved = ObjectAttributes()
         swap(&moved, &attributes)
@@ -246,6 +252,7 @@ enum S3Fields {
         if let session = attributes.system.uploadSession {
             fields.append("x-amz-meta-sluice-session", session.text)
         }
+        if let s3 = attributes.system.s3 { fields.append("x-amz-meta-sluice-s3", s3.text) }
         let pairs = attributes.customMetadata.sorted { $0.key < $1.key }
         let exact = pairs.filter { isKey($0.key) && isExact($0.value) }
         for (key, value) in exact { fields.append(name: "x-amz-meta-\(key.text)", value) }

@@ -24,6 +24,9 @@ extension S3Bucket: CloudPartsService {
 
     var maximumPart: UInt64 { settings.singleLimit }
 
+    /// The service has its own tag.
+    func setsProperties(_ state: CloudSessionState) -> Bool { false }
+
     func newUpload(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
         -> CloudSessionState.Transfer
     {

@@ -91,6 +91,7 @@ extension S3Bucket {
 
     public func copy(to name: String, _ plan: CopyPlan) async throws(BucketError) -> CommitResult {
         let source = plan.source
+        let attributes = plan.attributes(keepsTag: false)
         let condition = try await writeCondition(name, plan.preconditions)
         let replaced: Bool =
             switch (condition.replaces, plan.existing) {
@@ -101,7 +102,7 @@ extension S3Bucket {
             }
         let generation = newGeneration()
         var fields = HeaderFields(reserving: 512)
-        S3Fields.append(plan.attributes, to: &fields)
+        S3Fields.append(attributes, to: &fields)
         S3Fields.append(
             generation: generation, metageneration: 1, updated: generation / 1000, md5: source.md5,
             crc32c: source.crc32c, to: &fields)
@@ -113,7 +114,7 @@ extension S3Bucket {
                 let object = ObjectMetadata(
                     name: name, generation: generation, metageneration: 1, size: source.size,
                     created: generation / 1000, updated: generation / 1000, md5: source.md5, crc32c: source.crc32c,
-                    etag: etag, attributes: plan.attributes)
+                    etag: etag, attributes: attributes)
                 return CommitResult(metadata: object, replaced: replaced)
             }
             let refused = S3ErrorResponse(response)

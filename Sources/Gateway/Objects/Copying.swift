@@ -101,10 +101,11 @@ extension OperationHandler {
         }
     }
 
-    /// The properties of a copy: those of the source with the request's changes, without download tokens.
+    /// The properties of a copy: those of the source with the request's changes, without download tokens. The store
+    /// may add those that depend on the parts of the source.
     private func copied(_ attributes: ObjectAttributes, _ patch: AttributePatch) throws(Problem) -> ObjectAttributes {
         var attributes = patch.applied(to: attributes)
-        attributes.system = SystemMetadata()
+        attributes.system = SystemMetadata(s3: attributes.system.s3?.withoutParts)
         if patch.addsCustomMetadata { try ObjectAttributes.checkSize(attributes.customMetadata) }
         return attributes
     }

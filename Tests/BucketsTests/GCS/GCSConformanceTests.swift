@@ -56,6 +56,9 @@ enum GCSServer: String, CaseIterable, Sendable, CustomTestStringConvertible {
             "a patch replaces all custom metadata",
         "a patch of download tokens changes nothing else": "a patch replaces all custom metadata",
         "download tokens can be removed": "a patch replaces all custom metadata",
+        "what is stored for clients of S3 survives a patch, and no overwrite": "a patch replaces all custom metadata",
+        "a copy keeps the checksum of its source for clients of S3, and gets its own Expires":
+            "a copy has the metadata of its source",
     ]
 
     /// The program in the virtual environment, and its arguments for listening on a port.

@@ -175,6 +175,7 @@ final class GCSModel: Sendable {
         guard path.count > 4 else { throw Refusal(404) }
         if path.count == 5 { return list(query, state) }
         let name = path[5]
+        if path.count > 10 { return try rewrite(name, to: path[10], request, &state) }
         if path.count > 8 { return try move(name, to: path[8], query, &state) }
         let found = state.objects[BytewiseString(name)]
         guard let found, query["generation"].map({ $0 == "\(found.generation)" }) ?? true else {
@@ -278,6 +279,18 @@ final class GCSModel: Sendable {
         let made = try commit(name, query, found.resource, found.bytes, &state)
         state.objects[BytewiseString(source)] = nil
         return .json(made)
+    }
+
+    /// A copy, which has no md5 if its source has none.
+    private static func rewrite(
+        _ source: String, to name: String, _ request: FakeService.Request, _ state: inout State
+    ) throws(Refusal) -> FakeService.Response {
+        guard let found = state.objects[BytewiseString(source)] else { throw Refusal(404) }
+        if request.query["sourceGeneration"] != "\(found.generation)" { throw Refusal(404) }
+        guard case .object(var members)? = try? JSONReader.parse(request.body) else { throw Refusal(400) }
+        if let joined = found.resource["joined"] { members.append(JSONMember(key: "joined", value: joined)) }
+        let made = try commit(name, request.query, .object(members), found.bytes, &state)
+        return .json("{\"done\": true, \"resource\": \(made)}")
     }
 
     // MARK: Uploads

@@ -133,6 +133,31 @@ struct PartsTests {
     }
 }
 
+extension PartsTests {
+    @Test("A table of parts without checksums gets the column, and keeps its parts")
+    func olderTable() async throws {
+        let path = path
+        let (id, key) = try await onOpenBucket(path) { bucket in
+            let upload = try await bucket.beginUpload("n")
+            try await upload.send(1, pattern(100_000, seed: 1))
+            return (upload.id, upload.key)
+        }
+        let index = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 64)
+        try index.execute("ALTER TABLE parts DROP COLUMN checksum")
+        try await onOpenBucket(path) { bucket in
+            let upload = try await bucket.openParts(id, "n", key: key)
+            let part = try await upload.beginPart(2, PartPlan(size: 10, checksum: .crc64nvme))
+            try await part.fill(pattern(10, seed: 2))
+            _ = try await part.finish()
+            let kept = try await part.keep()
+            #expect(kept.checksum?.value.count == 8)
+            #expect(try await upload.parts(after: 0, limit: 9).map(\.checksum) == [nil, kept.checksum])
+            try await upload.commitAll([1, 2])
+            #expect(try await bucket.stat("n").s3Tag.hasSuffix("-2"))
+        }
+    }
+}
+
 /// What a killed process had been told of one upload.
 private struct KnownUpload: Sendable {
     let id: UploadSessionID

@@ -1,0 +1,113 @@
+import Buckets
+import OpenSSL
+import System
+import Wire
+
+extension BucketConformance {
+    /// What clients of S3 see of a store.
+    static let s3Cases: [Case] = [
+        Case("every object has an entity tag of S3, which lists have too", tags),
+        Case("what is stored for clients of S3 survives a patch, and no overwrite", s3Properties),
+        Case("a copy keeps the checksum of its source for clients of S3, and gets its own Expires", if: \.copies) {
+            try await copiedProperties($0)
+        },
+        Case("all digests of an upload are computed", digests),
+    ]
+
+    private static let checksum = S3Properties.Checksum(.sha256, digest(.sha256, [1]))
+    private static let expires = "Thu, 01 Dec 2094 16:00:00 GMT; ä=%"
+
+    private static func listed(_ driver: any BucketDriver, _ name: String) async throws -> ListedProperties {
+        var query = ListQuery(prefix: name, delimited: false, limit: 10, withProperties: true)
+        query.withS3Tags = true
+        let page = try await driver.list(query, after: nil)
+        guard let found = page.properties[BytewiseString(name)] else {
+            throw ConformanceFailure(description: "\(name) has no properties in \(page)")
+        }
+        return found
+    }
+
+    @Sendable private static func tags(_ driver: any BucketDriver) async throws {
+        for size in [0, 10, 5000, 300_000] {
+            let bytes = pattern(size, seed: 41)
+            let name = "tags/\(size)"
+            let made = try await driver.put(name, bytes).metadata
+            let object = try await driver.stat(name)
+            try expectEqual(made.s3Tag, object.s3Tag, "the tag of \(size) bytes")
+            try expectEqual(try await listed(driver, name).s3Tag, object.s3Tag, "the listed tag of \(size) bytes")
+            if object.etag == String(object.generation) {
+                try expectEqual(object.s3Tag, Hexadecimal.encode(digest(.md5, bytes)), "the md5 of \(size) bytes")
+            } else {
+                try expectEqual(object.s3Tag, object.etag, "the service's own tag")
+            }
+            if object.partCount == nil { try expectEqual(object.partRange(1), 0..<UInt64(size), "the only part") }
+            try expectEqual(object.partRange(2), nil, "another part")
+        }
+    }
+
+    @Sendable private static func s3Properties(_ driver: any BucketDriver) async throws {
+        let stored = S3Properties(checksum: checksum, expires: expires)
+        var attributes = ObjectAttributes(contentType: "a/b", customMetadata: ["k": "v"])
+        attributes.system.s3 = stored
+        for size in [1, 300_000] {
+            try await driver.put("n", pattern(size, seed: 1), attributes)
+            try expectEqual(try await driver.stat("n").attributes.system.s3, stored, "what is stored")
+            var patch = AttributePatch()
+            patch.clearCustomMetadata = true
+            patch.contentType = .set("c/d")
+            let patched = try await driver.patch("n", patch, Preconditions())
+            try expectEqual(patched.attributes.system.s3, stored, "the patch's result")
+            try expectEqual(try await driver.stat("n").attributes.system.s3, stored, "what is stored after a patch")
+            try await driver.put("n", [2])
+            try expectEqual(try await driver.stat("n").attributes.system.s3, nil, "what an overwrite leaves")
+        }
+    }
+
+    @Sendable private static func copiedProperties(_ driver: any BucketDriver) async throws {
+        var attributes = ObjectAttributes()
+        attributes.system.s3 = S3Properties(checksum: checksum, expires: expires)
+        for (name, size) in [("small", 1), ("large", 300_000)] {
+            let source = try await driver.put(name, pattern(size, seed: 42), attributes).metadata
+            let plain = try await driver.copied(source, to: "\(name)/plain").metadata
+            let found = try await driver.stat("\(name)/plain")
+            try expectEqual(found.attributes.system.s3, S3Properties(checksum: checksum), "the copy's properties")
+            try expectEqual(plain.attributes.system.s3, found.attributes.system.s3, "the copy's result")
+            try expectEqual(plain.s3Tag, found.s3Tag, "the copy's tag")
+            var later = ObjectAttributes()
+            later.system.s3 = S3Properties(expires: "later")
+            _ = try await driver.copied(source, to: "\(name)/later", later)
+            try expectEqual(
+                try await driver.stat("\(name)/later").attributes.system.s3,
+                S3Properties(checksum: checksum, expires: "later"), "the properties of a copy with its own Expires")
+        }
+    }
+
+    @Sendable private static func digests(_ driver: any BucketDriver) async throws {
+        for size in [0, 10, 20_000, 300_000] {
+            for isDeclared in [true, false] {
+                let bytes = pattern(size, seed: 43)
+                let upload = try await driver.filledUpload(
+                    "n", bytes, declared: isDeclared, digests: Set(DigestAlgorithm.allCases))
+                let facts = try await upload.finish()
+                for algorithm in DigestAlgorithm.allCases {
+                    try expectEqual(
+                        facts.digests[algorithm], reference(algorithm, bytes), "\(algorithm) of \(size) bytes")
+                }
+                upload.abort()
+            }
+        }
+    }
+
+    static func reference(_ algorithm: DigestAlgorithm, _ bytes: [UInt8]) -> [UInt8] {
+        func bigEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] {
+            withUnsafeBytes(of: number.bigEndian) { Array($0) }
+        }
+        return switch algorithm {
+        case .sha256: digest(.sha256, bytes)
+        case .sha512: digest(.sha512, bytes)
+        case .sha1: digest(.sha1, bytes)
+        case .crc32: bigEndian(CRC32.valueByTable(bytes.span.bytes))
+        case .crc64nvme: bigEndian(CRC64NVME.valueByTable(bytes.span.bytes))
+        }
+    }
+}
