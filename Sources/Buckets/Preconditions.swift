@@ -35,6 +35,10 @@ public struct Preconditions: Sendable, Equatable {
     /// `X-Object-Metageneration-Match`.
     public var metageneration: Int64?
 
+    /// Whether tags are compared with ``ObjectMetadata/s3Tag`` and dates with ``ObjectMetadata/updated``, as clients of S3
+    /// see them, rather than with ``ObjectMetadata/etag`` and ``ObjectMetadata/created``.
+    public var comparesS3Tags = false
+
     /// The lookup behind the authorization decision, if any: ``CurrentObject/absent``, or the object with the
     /// generation and metageneration above. For services that compare something else.
     public var pin = CurrentObject.unknown
@@ -61,6 +65,13 @@ public struct Preconditions: Sendable, Equatable {
         return pinned
     }
 
+    /// Whether entity tags are compared, rather than only the object's existence.
+    var comparesTags: Bool {
+        if case .tags? = ifMatch { return true }
+        if case .tags? = ifNoneMatch { return true }
+        return false
+    }
+
     /// Evaluates the conditions in the order of RFC 9110, section 13.2.2.
     /// - Parameters:
     ///   - object: The current object; nil if there is none.
@@ -72,19 +83,28 @@ public struct Preconditions: Sendable, Equatable {
             return .preconditionFailed
         }
         if let ifMatch {
-            guard let object, ifMatch.matches(object.etag) else { return .preconditionFailed }
-        } else if let ifUnmodifiedSince, let object, object.created / 1000 > ifUnmodifiedSince {
+            guard let object, matches(ifMatch, object) else { return .preconditionFailed }
+        } else if let ifUnmodifiedSince, let object, modified(object) > ifUnmodifiedSince {
             return .preconditionFailed
         }
         if let ifNoneMatch {
-            if let object, ifNoneMatch.matches(object.etag) {
+            if let object, matches(ifNoneMatch, object) {
                 return reading ? .notModified : .preconditionFailed
             }
-        } else if reading, let ifModifiedSince, let object,
-            object.created / 1000 <= ifModifiedSince
-        {
+        } else if reading, let ifModifiedSince, let object, modified(object) <= ifModifiedSince {
             return .notModified
         }
         return nil
+    }
+
+    private func matches(_ tags: Tags, _ object: ObjectMetadata) -> Bool {
+        // Computing a tag can take a digest, so not for `*`.
+        if case .any = tags { return true }
+        return tags.matches(comparesS3Tags ? object.s3Tag : object.etag)
+    }
+
+    /// Seconds since 1970.
+    private func modified(_ object: ObjectMetadata) -> Int64 {
+        (comparesS3Tags ? object.updated : object.created) / 1000
     }
 }

@@ -11,6 +11,7 @@ extension BucketConformance {
         Case("a copy keeps the checksum of its source for clients of S3, and gets its own Expires", if: \.copies) {
             try await copiedProperties($0)
         },
+        Case("preconditions can compare the entity tags of S3", s3Preconditions),
         Case("all digests of an upload are computed", digests),
     ]
 
@@ -79,6 +80,48 @@ extension BucketConformance {
             try expectEqual(
                 try await driver.stat("\(name)/later").attributes.system.s3,
                 S3Properties(checksum: checksum, expires: "later"), "the properties of a copy with its own Expires")
+        }
+    }
+
+    private static func s3(_ change: (inout Preconditions) -> Void) -> Preconditions {
+        var preconditions = Preconditions()
+        preconditions.comparesS3Tags = true
+        change(&preconditions)
+        return preconditions
+    }
+
+    @Sendable private static func s3Preconditions(_ driver: any BucketDriver) async throws {
+        var last = try await driver.put("n", [1]).metadata
+        for wrong in [
+            s3 { $0.ifMatch = .tags(["wrong"]) }, s3 { $0.ifNoneMatch = .tags(["x", last.s3Tag]) },
+            s3 { $0.ifMatch = .tags([String(last.generation)]) },
+        ] {
+            for size in [1, 300_000] {
+                try await expectError(.preconditionFailed) {
+                    try await driver.put("n", pattern(size, seed: 2), ObjectAttributes(), wrong)
+                }
+            }
+            try await expectError(.preconditionFailed) { try await driver.patch("n", AttributePatch(), wrong) }
+            try await expectError(.preconditionFailed) { try await driver.delete("n", wrong) }
+        }
+        try expectEqual(try await driver.get("n"), [1], "the bytes")
+        for (index, size) in [2, 300_000, 3].enumerated() {
+            let right = [
+                s3 { $0.ifMatch = .tags(["x", last.s3Tag]) }, s3 { $0.ifMatch = .tags([last.s3Tag]) },
+                s3 { $0.ifNoneMatch = .tags(["x"]) },
+            ][index]
+            last = try await driver.put("n", pattern(size, seed: 3), ObjectAttributes(), right).metadata
+        }
+        var patch = AttributePatch()
+        patch.contentType = .set("x/y")
+        _ = try await driver.patch("n", patch, s3 { $0.ifMatch = .tags([last.s3Tag]) })
+        let reader = try await driver.open("n", ReadPlan(conditions: s3 { $0.ifNoneMatch = .tags(["x"]) }))
+        try expectEqual(try await readAll(reader, 0..<3), pattern(3, seed: 3), "the bytes")
+        let tag = try await driver.stat("n").s3Tag
+        try await driver.delete("n", s3 { $0.ifMatch = .tags([tag]) })
+        try await expectError(.objectNotFound) { try await driver.stat("n") }
+        try await expectError(.preconditionFailed) {
+            try await driver.put("n", [1], ObjectAttributes(), s3 { $0.ifMatch = .tags([tag]) })
         }
     }
 

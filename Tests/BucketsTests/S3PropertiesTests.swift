@@ -80,4 +80,28 @@ struct S3PropertiesTests {
             #expect(object(nil, etag: other).partCount == nil)
         }
     }
+
+    @Test("Conditions of S3 compare its tags, and the time of the last change in whole seconds")
+    func preconditions() {
+        let object = object(nil, md5: Self.md5, created: 5_999, updated: 9_999)
+        var (own, s3) = (Preconditions(), Preconditions())
+        s3.comparesS3Tags = true
+        #expect(s3.isEmpty)
+        own.ifMatch = .tags(["7"])
+        s3.ifMatch = .tags([object.s3Tag])
+        #expect(own.evaluate(object, reading: true) == nil && s3.evaluate(object, reading: true) == nil)
+        swap(&own.ifMatch, &s3.ifMatch)
+        #expect(own.evaluate(object, reading: true) == .preconditionFailed)
+        #expect(s3.evaluate(object, reading: true) == .preconditionFailed)
+        (own.ifMatch, s3.ifMatch) = (nil, nil)
+        (own.ifNoneMatch, s3.ifNoneMatch) = (.tags(["7"]), .tags([object.s3Tag]))
+        #expect(own.evaluate(object, reading: true) == .notModified)
+        #expect(s3.evaluate(object, reading: true) == .notModified)
+        (own.ifNoneMatch, s3.ifNoneMatch) = (nil, nil)
+        for (time, isOwn, isS3) in [(4, true, true), (5, false, true), (8, false, true), (9, false, false)] {
+            (own.ifUnmodifiedSince, s3.ifUnmodifiedSince) = (Int64(time), Int64(time))
+            #expect((own.evaluate(object, reading: false) != nil) == isOwn, "\(time)")
+            #expect((s3.evaluate(object, reading: false) != nil) == isS3, "\(time)")
+        }
+    }
 }

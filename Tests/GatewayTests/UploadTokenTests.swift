@@ -103,6 +103,9 @@ import struct Gateway.Caller
         #expect(read.conditions == context.conditions && read.digests == context.digests)
         #expect(read.owner == context.owner && read.parameters == context.parameters)
         #expect(read.caller?.principal.identity == caller.principal?.identity)
+        #expect(!read.conditions.comparesS3Tags)
+        context.conditions.comparesS3Tags = true
+        #expect(UploadContext(json: context.json, bucket: "b", name: "n")?.conditions == context.conditions)
         // Rules see the same.
         let rules = try Ruleset.load(
             source: """

@@ -27,6 +27,8 @@ struct GCSConditions: Equatable {
         }
         generation = conditions.generation
         metageneration = conditions.metageneration
+        // Tags of S3 are compared with a looked-up object.
+        if conditions.comparesS3Tags, conditions.comparesTags { return nil }
         if metageneration == 0 || metageneration != nil && generation == nil { return nil }
         switch (conditions.ifMatch, conditions.ifNoneMatch) {
         case (nil, nil): break

@@ -89,6 +89,7 @@ extension JSONWriter {
         if let time = conditions.ifUnmodifiedSince { member("ifUnmodifiedSince", time) }
         if let number = conditions.generation { member("generation", number) }
         if let number = conditions.metageneration { member("metageneration", number) }
+        if conditions.comparesS3Tags { member("s3Tags", "true") }
         endObject()
     }
 
@@ -176,6 +177,7 @@ extension Preconditions {
         ifUnmodifiedSince = json["ifUnmodifiedSince"]?.integer
         generation = json["generation"]?.integer
         metageneration = json["metageneration"]?.integer
+        comparesS3Tags = json["s3Tags"] != nil
     }
 
     private static func tags(_ json: JSONValue?) -> Tags? {
