@@ -3,8 +3,8 @@ import Wire
 /// One page of a list, assembled from the service's pages.
 ///
 /// The caller lists the names with the query's prefix, from ``start``, folded at `/` if the query is delimited. It adds
-/// pages until ``isFull`` or the end. Names that the gateway can't address are hidden: those with an empty segment or a
-/// trailing slash, and its own.
+/// pages until ``isFull`` or the end. Names that the gateway can't address are hidden: those with an empty segment or,
+/// without ``ListQuery/markers``, a trailing slash, and its own.
 struct CloudList {
     enum Start: Equatable {
         /// At the first name with the prefix.
@@ -105,7 +105,7 @@ struct CloudList {
 
     private func isVisible(_ name: String, isPrefix: Bool) -> Bool {
         name.utf8.starts(with: query.prefix.utf8)
-            && (isPrefix || name.utf8.last != CloudList.slash)
+            && (isPrefix || query.markers || name.utf8.last != CloudList.slash)
             && CloudList.hiddenGroup(name) == nil && !S3Bucket.isProbe(name)
     }
 

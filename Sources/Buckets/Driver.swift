@@ -257,6 +257,9 @@ public struct ListQuery: Sendable, Equatable {
     /// Whether these properties include ``ListedProperties/s3Tag`` of objects in parts, for which some services send
     /// longer pages.
     public var withS3Tags = false
+    /// Whether names that end in one `/` are items too: folder markers of S3. If names are folded, such a name is an
+    /// item only of the list with it as the prefix; otherwise it is folded as the names below it are.
+    public var markers = false
 
     public init(prefix: String, delimited: Bool, limit: Int, withProperties: Bool = false) {
         self.prefix = prefix
@@ -266,7 +269,8 @@ public struct ListQuery: Sendable, Equatable {
     }
 }
 
-/// One page of a list. Names that contain `//`, end in `/` or are not UTF-8 are left out.
+/// One page of a list. Names that contain `//` or are not UTF-8 are left out, and those that end in `/` unless
+/// ``ListQuery/markers`` are requested.
 public struct ListPage: Sendable, Equatable {
     /// Folded names, each ending in `/`, in byte order.
     public var prefixes: [String] = []

@@ -13,6 +13,8 @@ extension BucketConformance {
         },
         Case("preconditions can compare the entity tags of S3", s3Preconditions),
         Case("all digests of an upload are computed", digests),
+        Case("folder markers are objects, and items only of lists that ask for them", markers),
+        Case("lists with folder markers contain every entry once, in pages of any size", markerPages),
     ]
 
     private static let checksum = S3Properties.Checksum(.sha256, digest(.sha256, [1]))
@@ -151,6 +153,82 @@ extension BucketConformance {
         case .sha1: digest(.sha1, bytes)
         case .crc32: bigEndian(CRC32.valueByTable(bytes.span.bytes))
         case .crc64nvme: bigEndian(CRC64NVME.valueByTable(bytes.span.bytes))
+        }
+    }
+
+    private static func query(_ prefix: String, _ delimited: Bool, _ limit: Int, markers: Bool = true) -> ListQuery {
+        var query = ListQuery(prefix: prefix, delimited: delimited, limit: limit)
+        query.markers = markers
+        return query
+    }
+
+    private static let names = ["a/", "a/1", "a/b/", "a/b/2", "a0", "c/d/", "e", "f/", "f-", "g/h/i/", "ä/", "z"]
+
+    @Sendable private static func markers(_ driver: any BucketDriver) async throws {
+        let marker = try await driver.put("dir/", [], ObjectAttributes(contentType: "application/x-directory"))
+        try expectEqual(marker.metadata.name, "dir/", "the name")
+        try await driver.put("dir/x", [1])
+        try expectEqual(try await driver.stat("dir/").attributes.contentType, "application/x-directory", "the type")
+        try await expectError(.objectNotFound) { try await driver.stat("dir") }
+        try await driver.put("bytes/", pattern(5000, seed: 44))
+        try expectEqual(try await driver.get("bytes/"), pattern(5000, seed: 44), "the bytes")
+        var patch = AttributePatch()
+        patch.contentType = .set("a/b")
+        _ = try await driver.patch("bytes/", patch, Preconditions())
+        try expectEqual(try await driver.stat("bytes/").attributes.contentType, "a/b", "the patched type")
+        if try await driver.capabilities().copies {
+            _ = try await driver.copied(try await driver.stat("bytes/"), to: "copy/")
+            try expectEqual(try await driver.get("copy/"), pattern(5000, seed: 44), "the copy's bytes")
+            try await driver.delete("copy/", Preconditions())
+        }
+        let wanted: [(String, Bool, [String], [String])] = [
+            ("", true, [], ["bytes/", "dir/"]), ("", false, ["bytes/", "dir/", "dir/x"], []),
+            ("dir/", true, ["dir/", "dir/x"], []), ("dir/", false, ["dir/", "dir/x"], []),
+            ("dir", true, [], ["dir/"]), ("bytes/", true, ["bytes/"], []), ("dir/x", true, ["dir/x"], []),
+        ]
+        for (prefix, delimited, items, prefixes) in wanted {
+            let page = try await driver.list(query(prefix, delimited, 1000), after: nil)
+            try expectEqual(page.items, items, "items of '\(prefix)', \(delimited)")
+            try expectEqual(page.prefixes, prefixes, "prefixes of '\(prefix)', \(delimited)")
+            let without = try await driver.list(query(prefix, delimited, 1000, markers: false), after: nil)
+            try expectEqual(without.items, items.filter { !$0.hasSuffix("/") }, "items of '\(prefix)' without markers")
+        }
+        try await driver.delete("dir/", Preconditions())
+        try await expectError(.objectNotFound) { try await driver.stat("dir/") }
+        try expectEqual(try await driver.get("dir/x"), [1], "what is below the marker")
+    }
+
+    @Sendable private static func markerPages(_ driver: any BucketDriver) async throws {
+        for name in names { try await driver.put(name, []) }
+        let precedes = { (first: String, second: String) in first.utf8.lexicographicallyPrecedes(second.utf8) }
+        for prefix in ["", "a", "a/", "a/b/", "f", "f/", "g/h/", "g/h/i/", "ä/"] {
+            for delimited in [true, false] {
+                var (items, prefixes) = ([String](), Set<BytewiseString>())
+                for name in names where name.hasPrefix(prefix) {
+                    let rest = name.utf8.dropFirst(prefix.utf8.count)
+                    if delimited, let slash = rest.firstIndex(of: UInt8(ascii: "/")) {
+                        prefixes.insert(BytewiseString(String(name[...slash])))
+                    } else {
+                        items.append(name)
+                    }
+                }
+                items.sort(by: precedes)
+                for limit in [1, 2, 3, 5, 100] {
+                    var found = ListPage()
+                    var after: String?
+                    repeat {
+                        let page = try await driver.list(query(prefix, delimited, limit), after: after)
+                        try expect(page.items.count + page.prefixes.count <= limit, "a page is within its limit")
+                        found.items += page.items
+                        found.prefixes += page.prefixes
+                        try expect(page.end == nil || page.end != after, "the list of '\(prefix)' advances")
+                        after = page.end
+                    } while after != nil
+                    let what = "'\(prefix)', \(delimited), in pages of \(limit)"
+                    try expectEqual(found.items, items, "items of \(what)")
+                    try expectEqual(found.prefixes, prefixes.map(\.text).sorted(by: precedes), "prefixes of \(what)")
+                }
+            }
         }
     }
 }

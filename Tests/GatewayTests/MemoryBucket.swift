@@ -47,6 +47,11 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         _ = with { commit(&$0, name, bytes, attributes) }
     }
 
+    /// The same, and returns its metadata.
+    func seeded(_ name: String) -> ObjectMetadata {
+        with { commit(&$0, name, [], ObjectAttributes()).metadata }
+    }
+
     private func commit(
         _ state: inout State, _ name: String, _ bytes: [UInt8], _ attributes: ObjectAttributes
     ) -> CommitResult {
@@ -166,7 +171,7 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
             }
             guard last.lexicographicallyPrecedes(entry) else { continue }
             let text = String(decoding: entry, as: UTF8.self)
-            if !isFolded, text.contains("//") || text.hasSuffix("/") { continue }
+            if !isFolded, text.contains("//") || text.hasSuffix("/") && !query.markers { continue }
             if entry.count > prefix.count, entry[prefix.count] == 0x2f { continue }
             if page.items.count + page.prefixes.count == query.limit {
                 page.end = String(decoding: last, as: UTF8.self)

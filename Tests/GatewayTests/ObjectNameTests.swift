@@ -58,6 +58,27 @@ import Wire
         #expect(throws: error) { try ObjectName(percentEncoded: bytes(path)) }
     }
 
+    @Test func folderMarkersEndInOneSlash() throws {
+        for name in ["a/", "a/b/", "ü/", " /", ".a/", String(repeating: "a", count: 1023) + "/"] {
+            let marker = try ObjectName(marker: name)
+            #expect(marker.value == name && marker.isMarker)
+            #expect(marker.rulesPath == String(name.dropLast()))
+            #expect(throws: NameError(.trailingSlash, at: name.utf8.count - 1)) { try ObjectName(name) }
+        }
+        // Other names are as they are.
+        let plain = try ObjectName(marker: "a/b")
+        #expect(try plain == ObjectName("a/b") && !plain.isMarker && plain.rulesPath == "a/b")
+        let invalid: [(String, NameError)] = [
+            ("", NameError(.empty, at: 0)), ("/", NameError(.emptySegment, at: 0)),
+            ("a//", NameError(.emptySegment, at: 2)), ("//", NameError(.emptySegment, at: 0)),
+            ("./", NameError(.dotSegment, at: 0)), ("a/../", NameError(.dotSegment, at: 2)),
+            (".sluice/", NameError(.reserved, at: 0)), (".sluice/a/", NameError(.reserved, at: 0)),
+            (".well-known/acme-challenge/", NameError(.reserved, at: 0)), ("a\n/", NameError(.lineBreak, at: 1)),
+            (String(repeating: "a", count: 1024) + "/", NameError(.tooLong, at: 1024)),
+        ]
+        for (name, error) in invalid { #expect(throws: error) { try ObjectName(marker: name) } }
+    }
+
     @Test func countsBytesAfterDecoding() throws {
         let longest = String(repeating: "%C3%BC", count: 512)
         #expect(try ObjectName(percentEncoded: bytes(longest)).value.utf8.count == 1024)
@@ -157,6 +178,16 @@ import Wire
         #expect(error("images/secret/b") == NameError(.denied("**/secret/**"), at: 0))
         #expect(error("images/a/b/c") == NameError(.tooDeep(3), at: 11))
         #expect(error("images/a*") == NameError(.discouraged("*"), at: 8))
+    }
+
+    @Test func folderMarkersAreCheckedWithoutTheirSlash() throws {
+        let rules = try PathRules(allowed: ["images/*", "docs"], denied: ["**/secret/**"], maximumDepth: 2)
+        for (name, isAllowed) in [
+            ("images/a/", true), ("images/a", true), ("docs/", true), ("images/", false), ("docs/a/", false),
+            ("images/a/b/", false),
+        ] {
+            #expect(((try? rules.check(ObjectName(marker: name))) != nil) == isAllowed, "\(name)")
+        }
     }
 
     @Test func withoutRulesEverythingIsAllowed() throws {

@@ -32,6 +32,39 @@ private func policy(
     private let target = "/b/photos/o/images/a.png"
     private let name = "images/a.png"
 
+    @Test func folderMarkersAreServedWhereTheyAreAskedFor() throws {
+        let bucket = Bucket(
+            name: try #require(BucketName("photos")), driver: driver, policy: try policy("allow read;"),
+            pathRules: try PathRules(allowed: ["a/**"], denied: []))
+        for (name, isServed, withMarkers) in [
+            ("a/b", true, true), ("a/b/", false, true), ("a//", false, false), ("b/", false, false),
+            (".sluice/", false, false),
+        ] {
+            #expect(bucket.serves(name) == isServed && bucket.serves(name, markers: true) == withMarkers, "\(name)")
+        }
+        #expect(try bucket.objectName(decoded: "a/b/", markers: true).value == "a/b/")
+        #expect(throws: Problem.self) { try bucket.objectName(decoded: "a/b/") }
+    }
+
+    @Test func folderMarkersHaveTheRulesOfTheFolder() throws {
+        let rules = try policy(
+            """
+            allow get: if request.path == /b/photos/o/a/b && resource.name == 'a/b/';
+            allow create: if request.path == /b/photos/o/a/b && request.resource.name == 'a/b/';
+            """)
+        let marker = try ObjectName(marker: "a/b/")
+        let object = driver.seeded(marker.value)
+        let caller = Caller(peer: "127.0.0.1:1", isSecure: false)
+        for (name, isAllowed) in [(marker, true), (try ObjectName("a/b"), false), (try ObjectName("a"), false)] {
+            for kind in [RequestedAccess.Kind.get, .create] {
+                var request = AuthorizationRequest(RequestedAccess(kind, bucket: "photos", name), caller)
+                if kind == .get, name == marker { request.existing = .object(object) }
+                if kind == .get, name != marker { request.existing = .absent }
+                #expect((rules.decide(request) == .allow) == isAllowed, "\(kind) \(name)")
+            }
+        }
+    }
+
     @Test(arguments: [
         ("allow read: if true;", "GET", 200), ("allow list, create: if true;", "GET", 403),
         ("allow get: if request.path == /b/photos/o/images/a.png;", "GET", 200),

@@ -59,10 +59,12 @@ struct ListWalk {
     private static let slash = UInt8(ascii: "/")
     private let prefix: [UInt8]
     private let delimited: Bool
+    private let markers: Bool
 
     init(_ query: ListQuery) {
         prefix = [UInt8](query.prefix.utf8)
         delimited = query.delimited
+        markers = query.markers
     }
 
     /// The lowest name that can follow `after`.
@@ -91,7 +93,7 @@ struct ListWalk {
             if hidden < prefix.count { return Found(isEnd: true) }
             return Found(skipTo: ListWalk.successor(name[...hidden]))
         }
-        guard name.last != ListWalk.slash, let text = ListWalk.text(name[...]) else {
+        guard markers || name.last != ListWalk.slash, let text = ListWalk.text(name[...]) else {
             return Found()
         }
         return Found(isVisible: true, name: text)

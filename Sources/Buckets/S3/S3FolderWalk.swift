@@ -111,7 +111,8 @@ final class S3FolderWalk {
             for name in page.inFolderOrder where name != entered {
                 try await open(&waiting, before: name)
                 guard goesOn else { return }
-                if name.utf8.last != Self.slash {
+                // A folder's own name is an item: its marker.
+                if name.utf8.last != Self.slash || query.markers && name == folder {
                     add(name, of: page)
                 } else if waiting.last != name, name != folder {
                     waiting.append(name)

@@ -167,7 +167,7 @@ extension Authorizer {
     func isReadable(_ name: String) -> Bool {
         if grant != nil { return false }
         var request = request(.unknown)
-        request.access = RequestedAccess(.get, bucket: bucket.name, name: name)
+        request.access = RequestedAccess(.get, bucket: bucket.name, name: ObjectName.rulesPath(of: name))
         request.documents = documents
         return bucket.policy.decide(request) == .allow
     }

@@ -12,12 +12,23 @@ public struct RequestedAccess: Sendable, Equatable {
     public var kind: Kind
     /// The bucket's name.
     public var bucket: String
-    /// The object's decoded name; for a list, the folder that it reveals, without the final `/`.
+    /// The object's decoded name, without the final `/` of a folder marker; for a list, the folder that it reveals,
+    /// without the final `/`.
     public var name: String
+    /// Whether the object is a folder marker: its own name has a `/` at the end, which rules see as `resource.name`.
+    public var isMarker = false
 
     public init(_ kind: Kind, bucket: String, name: String) {
         self.kind = kind
         self.bucket = bucket
         self.name = name
     }
+
+    init(_ kind: Kind, bucket: String, _ name: ObjectName) {
+        self.init(kind, bucket: bucket, name: name.rulesPath)
+        isMarker = name.isMarker
+    }
+
+    /// The object's own name.
+    var objectName: String { isMarker ? name + "/" : name }
 }

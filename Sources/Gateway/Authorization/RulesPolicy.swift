@@ -135,7 +135,7 @@ public struct RulesPolicy: Policy {
     }
 
     private func created(_ access: RequestedAccess, _ proposal: ProposedObject) -> ObjectFacts {
-        var facts = ObjectFacts(name: access.name, bucket: access.bucket)
+        var facts = ObjectFacts(name: access.objectName, bucket: access.bucket)
         facts.setNotStored()
         facts.set(.size, proposal.size.map { .known(.int(Int64(clamping: $0))) } ?? .unknown)
         let missing: Fact = proposal.isComplete ? .absent : .unknown
@@ -151,7 +151,7 @@ public struct RulesPolicy: Policy {
     }
 
     private func updated(_ request: AuthorizationRequest) -> ObjectFacts {
-        var facts = ObjectFacts(name: request.access.name, bucket: request.access.bucket)
+        var facts = ObjectFacts(name: request.access.objectName, bucket: request.access.bucket)
         let patch = request.proposal.patch
         switch request.existing {
         case .unknown: facts.setUnknown(stored: true)

@@ -69,9 +69,10 @@ public final class Bucket: Sendable {
     }
 
     /// Checks a decoded object's name.
-    func objectName(decoded text: String) throws(Problem) -> ObjectName {
+    /// - Parameter markers: Whether it may be a folder marker of S3.
+    func objectName(decoded text: String, markers: Bool = false) throws(Problem) -> ObjectName {
         do throws(NameError) {
-            let name = try ObjectName(text)
+            let name = markers ? try ObjectName(marker: text) : try ObjectName(text)
             try pathRules.check(name)
             return name
         } catch {
@@ -80,8 +81,9 @@ public final class Bucket: Sendable {
     }
 
     /// Whether an object of this stored name can be requested here.
-    func serves(_ name: String) -> Bool {
-        guard let name = try? ObjectName(name) else { return false }
+    /// - Parameter markers: Whether folder markers of S3 can be requested.
+    func serves(_ name: String, markers: Bool = false) -> Bool {
+        guard let name = markers ? try? ObjectName(marker: name) : try? ObjectName(name) else { return false }
         return (try? pathRules.check(name)) != nil
     }
 

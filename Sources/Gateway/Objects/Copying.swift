@@ -219,7 +219,7 @@ private struct SourceAuthorizer {
         let kinds: [RequestedAccess.Kind] = request.removesSource ? [.get, .delete] : [.get]
         authorizers = kinds.map { kind in
             Authorizer(
-                handler.context, bucket, RequestedAccess(kind, bucket: bucket.name, name: request.source.value), nil,
+                handler.context, bucket, RequestedAccess(kind, bucket: bucket.name, request.source), nil,
                 parameters: handler.authorizer.parameters)
         }
     }

@@ -70,7 +70,7 @@ private final class Deletions: @unchecked Sendable {
         let name = try entry.name.get()
         let (context, bucket) = (handler.context, handler.bucket)
         let authorizer = Authorizer(
-            context, bucket, RequestedAccess(.delete, bucket: bucket.name, name: name.value), nil,
+            context, bucket, RequestedAccess(.delete, bucket: bucket.name, name), nil,
             parameters: handler.authorizer.parameters)
         let single = OperationHandler(context: context, authorizer: authorizer, bucket: bucket)
         _ = try await single.delete(name, Conditions(.success(entry.conditions)))

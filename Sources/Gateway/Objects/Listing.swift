@@ -49,7 +49,7 @@ extension OperationHandler {
         let deadline = EventLoop.monotonicNow() &+ OperationHandler.listTimeout
         while true {
             var page = try await bucket.list(query, after: after)
-            page.items.removeAll { !bucket.serves($0) }
+            page.items.removeAll { !bucket.serves($0, markers: query.markers) }
             page.prefixes.removeAll { !bucket.serves(below: $0) }
             let isEmpty = page.items.isEmpty && page.prefixes.isEmpty
             if !isEmpty { page.cut(to: request.query.limit) }

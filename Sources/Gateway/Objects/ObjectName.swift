@@ -5,7 +5,7 @@ import Wire
 ///
 /// A name has 1–1024 bytes of UTF-8 without NUL, CR and LF. Segments between slashes are neither empty nor `.` nor
 /// `..`. It does not begin with `.well-known/acme-challenge/`, nor with `.sluice/`, which is for
-/// the gateway's own state.
+/// the gateway's own state. Only a folder marker (``init(marker:)``) ends in a slash.
 public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     /// The name, decoded.
     public let value: String
@@ -16,10 +16,31 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     /// Checks a decoded name.
     /// - Throws: ``NameError`` with the first limit that is violated, and the offset.
     public init(_ value: String) throws(NameError) {
+        try self.init(value, permitsMarker: false)
+    }
+
+    /// Checks a decoded name as clients of S3 use them: it may end in one slash, which makes it a folder marker.
+    /// - Throws: ``NameError`` with the first limit that is violated, and the offset.
+    public init(marker value: String) throws(NameError) {
+        try self.init(value, permitsMarker: true)
+    }
+
+    private init(_ value: String, permitsMarker: Bool) throws(NameError) {
         var copy = value
-        let error = copy.withUTF8 { ObjectName.broken(Span(_unsafeElements: $0)) }
+        let error = copy.withUTF8 { ObjectName.broken(Span(_unsafeElements: $0), permitsMarker: permitsMarker) }
         if let error { throw error }
         self.value = value
+    }
+
+    /// Whether the name ends in a slash.
+    var isMarker: Bool { value.utf8.last == UInt8(ascii: "/") }
+
+    /// The name for rules and restrictions: without the slash at the end of a folder marker, so that `dir/` and `dir`
+    /// have the same rules.
+    public var rulesPath: String { ObjectName.rulesPath(of: value) }
+
+    static func rulesPath(of name: String) -> String {
+        name.utf8.last == UInt8(ascii: "/") ? String(decoding: name.utf8.dropLast(), as: UTF8.self) : name
     }
 
     /// Decodes the percent-encoding of a path, exactly once, and checks the name.
@@ -39,7 +60,7 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
 
     /// Checks a decoded name.
     init(bytes: ArraySlice<UInt8>) throws(NameError) {
-        if let error = ObjectName.broken(bytes.span) { throw error }
+        if let error = ObjectName.broken(bytes.span, permitsMarker: false) { throw error }
         value = try ObjectName.text(bytes)
     }
 
@@ -61,7 +82,7 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     public func hash(into hasher: inout Hasher) { BytewiseString(value).hash(into: &hasher) }
 
     /// The first limit that the bytes of a name violate, apart from UTF-8 validity.
-    private static func broken(_ bytes: Span<UInt8>) -> NameError? {
+    private static func broken(_ bytes: Span<UInt8>, permitsMarker: Bool) -> NameError? {
         if bytes.isEmpty { return NameError(.empty, at: 0) }
         if bytes.count > maximumBytes { return NameError(.tooLong, at: maximumBytes) }
         var start = 0
@@ -76,8 +97,11 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
             default: break
             }
         }
-        if start == bytes.count { return NameError(.trailingSlash, at: start - 1) }
-        if isDots(bytes, start..<bytes.count) { return NameError(.dotSegment, at: start) }
+        if start == bytes.count {
+            if !permitsMarker { return NameError(.trailingSlash, at: start - 1) }
+        } else if isDots(bytes, start..<bytes.count) {
+            return NameError(.dotSegment, at: start)
+        }
         return beginsWithReserved(bytes) ? NameError(.reserved, at: 0) : nil
     }
 

@@ -52,15 +52,15 @@ enum ObjectOperation {
         switch self {
         case .download(let name, _), .stat(let name, _), .sign(let name, _),
             .statWithToken(let name, _):
-            RequestedAccess(.get, bucket: bucket.name, name: name.value)
+            RequestedAccess(.get, bucket: bucket.name, name)
         case .upload(let name, _), .createSession(let name, _, _), .describedUpload(let name, _), .copy(let name, _),
             .parts(let name, _):
-            RequestedAccess(.create, bucket: bucket.name, name: name.value)
+            RequestedAccess(.create, bucket: bucket.name, name)
         // Its own name is decided on when it is known.
         case .session: RequestedAccess(.create, bucket: bucket.name, name: "")
         case .patch(let name, _), .changeTokens(let name, _):
-            RequestedAccess(.update, bucket: bucket.name, name: name.value)
-        case .delete(let name, _, _): RequestedAccess(.delete, bucket: bucket.name, name: name.value)
+            RequestedAccess(.update, bucket: bucket.name, name)
+        case .delete(let name, _, _): RequestedAccess(.delete, bucket: bucket.name, name)
         // Each name is decided on by itself.
         case .deleteMany: RequestedAccess(.delete, bucket: bucket.name, name: "")
         case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)

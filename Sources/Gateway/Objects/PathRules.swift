@@ -58,7 +58,7 @@ public struct PathRules: Sendable {
     /// - Throws: ``NameError`` if a name violates a restriction.
     public func check(_ name: ObjectName) throws(NameError) {
         if isEmpty { return }
-        let bytes = Array(name.value.utf8)
+        let bytes = Array(name.rulesPath.utf8)
         if rejectsDiscouraged, let offset = bytes.firstIndex(where: PathRules.isDiscouraged) {
             let character = Character(Unicode.Scalar(bytes[offset]))
             throw NameError(.discouraged(character), at: offset)

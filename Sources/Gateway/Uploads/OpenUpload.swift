@@ -184,7 +184,7 @@ extension OperationHandler {
         throws(Problem) -> OpenUpload
     {
         guard let stored = StoredUpload(bucket.name, session.id, state),
-            stored.context.dialect == dialect, let name = try? ObjectName(state.name)
+            stored.context.dialect == dialect, let name = try? ObjectName(marker: state.name)
         else { throw Problem(uploadNotFound: "the session was not begun by this program") }
         if let wanted, !BytewiseString.areEqual(wanted, name.value) {
             throw Problem(uploadNotFound: "it is another object's")

@@ -299,7 +299,7 @@ extension OperationHandler {
                 "The \(algorithm) of the received bytes is another; nothing was stored.")
         }
         context.caller.become(saved.caller)
-        let access = RequestedAccess(.create, bucket: bucket.name, name: upload.name.value)
+        let access = RequestedAccess(.create, bucket: bucket.name, upload.name)
         let authorizer = Authorizer(context, bucket, access, saved.link, parameters: saved.parameters)
         authorizer.proposal.attributes = state.attributes
         let handler = OperationHandler(context: context, authorizer: authorizer, bucket: bucket)

@@ -52,6 +52,7 @@ struct S3ConformanceTests {
             "names that can't be opened are not listed": "it takes a//b for a/b",
             "a list continues after an entry that was deleted":
                 "it shows a folder for a moment after it has become empty",
+            "folder markers are objects, and items only of lists that ask for them": "a folder has no bytes",
         ]) { $1 },
         .rclone: everywhere.merging([
             "objects of every size are read back unchanged":
@@ -63,8 +64,9 @@ struct S3ConformanceTests {
             "names are folded into prefixes, in byte order": "not both a and a/b",
             "pages of any size contain every entry once, in order": "not both a and a/b",
             "names that can't be opened are not listed": "it takes a//b for a file's path",
+            "folder markers are objects, and items only of lists that ask for them": "folders are no objects",
+            "lists with folder markers contain every entry once, in pages of any size": "folders are no objects",
         ]) { $1 },
-
     ]
 
     @Test(.enabled(if: S3Server.directory != nil), arguments: S3Server.allCases)
