@@ -186,6 +186,14 @@ public protocol Upload: ByteSink {
     var isOpen: Bool { get }
     /// Discards the upload. The existing object, if any, remains.
     func abort()
+    /// Stores a checksum with the object that was not known when the upload began, because it came after the bytes. May
+    /// be called between ``finish()`` and ``commit(_:)``.
+    /// - Returns: Whether it is stored. If not, the service has the object's properties already.
+    func keep(_ checksum: S3Properties.Checksum) -> Bool
+}
+
+extension Upload {
+    public func keep(_ checksum: S3Properties.Checksum) -> Bool { false }
 }
 
 /// The result of a commit.

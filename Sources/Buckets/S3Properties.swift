@@ -82,6 +82,14 @@ public struct S3Properties: Sendable, Equatable {
     }
 }
 
+extension ObjectAttributes {
+    mutating func keep(_ checksum: S3Properties.Checksum) {
+        var s3 = system.s3 ?? S3Properties()
+        s3.checksum = checksum
+        system.s3 = s3
+    }
+}
+
 /// A checksum algorithm of S3.
 public enum ChecksumAlgorithm: String, Sendable, Hashable, CaseIterable {
     /// 4 bytes; 4 bytes; 8 bytes; 20 bytes; 32 bytes.

@@ -11,6 +11,7 @@ extension BucketConformance {
         Case("a copy keeps the checksum of its source for clients of S3, and gets its own Expires", if: \.copies) {
             try await copiedProperties($0)
         },
+        Case("a checksum that comes after the bytes is stored, or known not to be", lateChecksum),
         Case("preconditions can compare the entity tags of S3", s3Preconditions),
         Case("all digests of an upload are computed", digests),
         Case("folder markers are objects, and items only of lists that ask for them", markers),
@@ -63,6 +64,27 @@ extension BucketConformance {
             try expectEqual(try await driver.stat("n").attributes.system.s3, stored, "what is stored after a patch")
             try await driver.put("n", [2])
             try expectEqual(try await driver.stat("n").attributes.system.s3, nil, "what an overwrite leaves")
+        }
+    }
+
+    @Sendable private static func lateChecksum(_ driver: any BucketDriver) async throws {
+        for (size, isDeclared) in [(0, true), (100, true), (300_000, true), (5_000_001, false)] {
+            var attributes = ObjectAttributes(contentType: "a/b")
+            attributes.system.s3 = S3Properties(expires: "later")
+            let upload = try await driver.filledUpload(
+                "n", pattern(size, seed: 45), attributes, declared: isDeclared, digests: [.sha256])
+            guard let value = try await upload.finish().checksum(.sha256) else {
+                throw ConformanceFailure(description: "there is no checksum")
+            }
+            let checksum = S3Properties.Checksum(.sha256, value)
+            let isKept = upload.keep(checksum)
+            try expect(isKept || size > 100, "a small object's checksum is stored")
+            let result = try await upload.commit(Preconditions()).metadata
+            let wanted = S3Properties(checksum: isKept ? checksum : nil, expires: "later")
+            try expectEqual(result.attributes.system.s3, wanted, "the result of \(size) bytes")
+            let found = try await driver.stat("n").attributes
+            try expectEqual(found.system.s3, wanted, "what is stored of \(size) bytes")
+            try expectEqual(found.contentType, "a/b", "the type")
         }
     }
 

@@ -262,7 +262,7 @@ final class DirectoryBody: @unchecked Sendable {
 final class DirectoryUpload: Upload {
     private let bucket: DirectoryBucket
     private let name: String
-    private let attributes: ObjectAttributes
+    private var attributes: ObjectAttributes
     private let body: DirectoryBody
     private var facts: ContentFacts?
     /// The bytes for the committer. Set by ``finish()`` if they are in memory, otherwise by the first commit.
@@ -295,6 +295,11 @@ final class DirectoryUpload: Upload {
         content = last.map { .memory($0) }
         self.facts = facts
         return facts
+    }
+
+    func keep(_ checksum: S3Properties.Checksum) -> Bool {
+        attributes.keep(checksum)
+        return true
     }
 
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {

@@ -24,7 +24,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
 
     private let bucket: GCSBucket
     private let name: String
-    private let plan: UploadPlan
+    private var plan: UploadPlan
     private let limit: UInt64
     /// The body, if it is small.
     private var bytes: [UInt8] = []
@@ -123,6 +123,12 @@ final class GCSUpload: Upload, @unchecked Sendable {
         }
         self.facts = facts
         return facts
+    }
+
+    func keep(_ checksum: S3Properties.Checksum) -> Bool {
+        guard stream == nil, body == nil else { return false }
+        plan.attributes.keep(checksum)
+        return true
     }
 
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {

@@ -51,7 +51,7 @@ final class S3Upload: Upload, @unchecked Sendable {
 
     let bucket: S3Bucket
     let name: String
-    let plan: UploadPlan
+    private(set) var plan: UploadPlan
     let loop: EventLoop
     var mode = Mode.memory
     var multipart: S3Multipart
@@ -279,6 +279,12 @@ final class S3Upload: Upload, @unchecked Sendable {
         let facts = digests.facts()
         self.facts = facts
         return facts
+    }
+
+    func keep(_ checksum: S3Properties.Checksum) -> Bool {
+        guard case .memory = mode else { return false }
+        plan.attributes.keep(checksum)
+        return true
     }
 
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {
