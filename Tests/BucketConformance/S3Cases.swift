@@ -47,6 +47,19 @@ extension BucketConformance {
             if object.partCount == nil { try expectEqual(object.partRange(1), 0..<UInt64(size), "the only part") }
             try expectEqual(object.partRange(2), nil, "another part")
         }
+        // A stored tag, which an S3 store never has.
+        var attributes = ObjectAttributes()
+        attributes.system.s3 = S3Properties(tag: "0123456789abcdef0123456789abcdef-2", parts: PartSizes([60, 40]))
+        let object = try await driver.stat("tags/10")
+        guard object.etag == String(object.generation) else { return }
+        for (name, tokens) in [("tagged", []), ("tagged too", ["t"])] {
+            attributes.system.downloadTokens = tokens
+            try await driver.put(name, pattern(100, seed: 46), attributes)
+            let tagged = try await driver.stat(name)
+            try expectEqual(tagged.s3Tag, attributes.system.s3?.tag, "the stored tag")
+            try expectEqual(try await listed(driver, name).s3Tag, tagged.s3Tag, "the listed tag")
+            try expectEqual(tagged.partRange(2), 60..<100, "the second part")
+        }
     }
 
     @Sendable private static func s3Properties(_ driver: any BucketDriver) async throws {
