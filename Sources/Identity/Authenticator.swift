@@ -68,8 +68,8 @@ public final class Authenticator: Sendable {
         acceptsUnsigned || !issuers.isEmpty || staticTokens.withLock { !$0.tokens.isEmpty }
     }
 
-    /// Whether the principal's static token or issuer is still configured. The connection's certificate is not checked
-    /// here.
+    /// Whether the principal's static token or issuer is still configured. The connection's certificate and access keys
+    /// are not checked here.
     public func isConfigured(_ principal: Principal) -> Bool {
         switch principal.kind {
         case .token: issuers.contains { BytewiseString.areEqual($0.name, principal.source) }
@@ -78,7 +78,7 @@ public final class Authenticator: Sendable {
                 table.tokens.contains { BytewiseString.areEqual($0.token.name, principal.source) }
             }
         case .development: acceptsUnsigned
-        case .certificate, .link: true
+        case .certificate, .link, .accessKey: true
         }
     }
 

@@ -13,6 +13,8 @@ public final class Principal: Sendable {
         case certificate
         /// By a signed link.
         case link
+        /// By an access key, which signs requests (AWS Signature Version 4).
+        case accessKey = "access-key"
         /// Not verified: the development mode accepts any claim.
         case development
     }

@@ -1,0 +1,76 @@
+import Wire
+
+/// Canonical forms of Signature Version 4, appended to a buffer.
+extension [UInt8] {
+    /// Appends the canonical form of percent-encoded text: decoded, and encoded again with upper-case digits, all but
+    /// unreserved characters. A `%` without two digits counts as itself.
+    /// - Parameters:
+    ///   - slash: Whether `/` is kept, as in a path.
+    ///   - plus: Whether `+` is a space, as in a query.
+    mutating func append(canonical text: Span<UInt8>, slash: Bool, plus: Bool) {
+        var index = 0
+        while index < text.count {
+            var byte = text[index]
+            index += 1
+            if byte == UInt8(ascii: "%"), index + 1 < text.count, let high = ASCII.hexadecimal(text[index]),
+                let low = ASCII.hexadecimal(text[index + 1])
+            {
+                byte = high << 4 | low
+                index += 2
+            } else if byte == UInt8(ascii: "+"), plus {
+                byte = 0x20
+            }
+            if ASCII.isUnreserved(byte) || (byte == UInt8(ascii: "/") && slash) {
+                append(byte)
+            } else {
+                append(UInt8(ascii: "%"))
+                append(upperHexadecimal: byte >> 4)
+                append(upperHexadecimal: byte & 15)
+            }
+        }
+    }
+
+    private mutating func append(upperHexadecimal digit: UInt8) {
+        append(digit < 10 ? 0x30 + digit : 0x41 - 10 + digit)
+    }
+
+    /// Appends the bytes as pairs of lower-case digits.
+    mutating func append(hexadecimal bytes: Span<UInt8>) {
+        for index in bytes.indices {
+            let (high, low) = (bytes[index] >> 4, bytes[index] & 15)
+            append(high < 10 ? 0x30 + high : 0x61 - 10 + high)
+            append(low < 10 ? 0x30 + low : 0x61 - 10 + low)
+        }
+    }
+
+    /// Appends a field's value, trimmed, and with single spaces for white space.
+    mutating func append(trimmed value: UnsafeBufferPointer<UInt8>) {
+        var isSpaced = false
+        let start = count
+        for byte in value {
+            if byte == 0x20 || byte == 0x09 {
+                isSpaced = true
+                continue
+            }
+            if isSpaced, count > start { append(0x20) }
+            isSpaced = false
+            append(byte)
+        }
+    }
+
+    mutating func append(_ text: StaticString) { text.withUTF8Buffer { append(contentsOf: $0) } }
+
+    mutating func append(_ text: String) {
+        var text = text
+        text.withUTF8 { append(contentsOf: $0) }
+    }
+}
+
+extension Span<UInt8> {
+    /// The bytes as text. Invalid UTF-8 is replaced.
+    var text: String { withUnsafeBufferPointer { String(decoding: $0, as: UTF8.self) } }
+
+    var array: [UInt8] { withUnsafeBufferPointer { Array($0) } }
+
+    func equals(_ text: StaticString) -> Bool { withUnsafeBufferPointer { $0.matches(text) } }
+}
