@@ -228,7 +228,8 @@ final class S3Verifier: Sendable {
     private func checkSource(_ signer: S3Authentication.Signer) throws(Problem) {
         if case .session(let caller) = signer, !isConfigured(caller.principal) {
             throw .invalidToken(
-                cause: "the \(caller.principal.kind.rawValue) source of the session's caller is not configured any more")
+                cause: "the \(caller.principal.kind.rawValue) source of the session's caller is not configured any more"
+            )
         }
     }
 
@@ -263,7 +264,8 @@ final class S3Verifier: Sendable {
     ) -> Bool {
         func isSigned(host: String?) -> Bool {
             let raw = request.target.path.span
-            return isSigned(path: canonical.path.span, host) || (!raw.isEqual(canonical.path.span) && isSigned(path: raw, host))
+            return isSigned(path: canonical.path.span, host)
+                || (!raw.isEqual(canonical.path.span) && isSigned(path: raw, host))
         }
         func isSigned(path: Span<UInt8>, _ host: String?) -> Bool {
             let hash = canonical.hash(path: path, host: host)

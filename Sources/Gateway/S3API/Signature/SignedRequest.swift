@@ -92,7 +92,7 @@ extension S3Payload {
         let isFramed = fields.contains("x-amz-decoded-content-length") && S3Payload.isChunked(fields)
         if isFramed { framed.hasTrailer = fields.contains("x-amz-trailer") }
         guard let value, !S3Payload.has(value, "UNSIGNED-PAYLOAD") else {
-            let unframed = value == nil && verifier == nil ? S3Payload.none : .unsigned
+            let unframed = value == nil ? S3Payload.none : .unsigned
             self = isFramed ? .streaming(framed) : unframed
             return
         }
@@ -123,7 +123,8 @@ extension S3Payload {
         }
         throw .invalidPayload(
             "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, "
-                + "STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value.")
+                + "STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
+        )
     }
 
     private static func has(_ value: Span<UInt8>, _ text: StaticString) -> Bool {
