@@ -1,81 +1,10 @@
-import HTTPServer
 import Wire
-
-/// The boundary of a `multipart/related` body (RFC 2046, section 5.1.1).
-struct MultipartBoundary {
-    let bytes: [UInt8]
-
-    /// The maximum length of a boundary in characters.
-    private static let maximumLength = 70
-
-    /// Parses a `Content-Type`; nil if it is another type, or its boundary is missing or invalid. The boundary may be
-    /// quoted, by some clients also with apostrophes.
-    init?(_ contentType: String) {
-        var rest = Array(contentType.utf8)[...]
-        let essence = ASCII.trimmed(rest.prefix { $0 != UInt8(ascii: ";") })
-        guard ASCII.isEqual(essence.span, ignoringCase: "multipart/related") else { return nil }
-        rest = rest[essence.endIndex...].drop { $0 != UInt8(ascii: ";") }
-        var found: [UInt8]?
-        while let next = rest.popFirst() {
-            guard next == UInt8(ascii: ";"),
-                let (name, value) = MultipartBoundary.parameter(&rest)
-            else { return nil }
-            guard ASCII.isEqual(name.span, ignoringCase: "boundary") else { continue }
-            if found != nil { return nil }
-            found = value
-        }
-        guard var found else { return nil }
-        let quote = UInt8(ascii: "'")
-        if found.count > 2, found.first == quote, found.last == quote {
-            found = Array(found[1..<found.count - 1])
-        }
-        guard (1...MultipartBoundary.maximumLength).contains(found.count), found.last != 0x20,
-            found.allSatisfy(MultipartBoundary.isPossible)
-        else { return nil }
-        bytes = found
-    }
-
-    /// Parses `name=value` up to the next semicolon or the end. An empty name is a parameter that is left out.
-    private static func parameter(_ rest: inout ArraySlice<UInt8>) -> (ArraySlice<UInt8>, [UInt8])? {
-        let name = ASCII.trimmed(
-            rest.prefix { $0 != UInt8(ascii: "=") && $0 != UInt8(ascii: ";") })
-        rest = rest[name.endIndex...].drop(while: ASCII.isSpace)
-        guard rest.first == UInt8(ascii: "=") else {
-            return name.isEmpty && (rest.isEmpty || rest.first == UInt8(ascii: ";")) ? (name, []) : nil
-        }
-        rest = rest.dropFirst().drop(while: ASCII.isSpace)
-        guard rest.first == UInt8(ascii: "\"") else {
-            let value = rest.prefix { $0 != UInt8(ascii: ";") }
-            rest = rest[value.endIndex...]
-            return (name, Array(ASCII.trimmed(value)))
-        }
-        rest = rest.dropFirst()
-        var value: [UInt8] = []
-        while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "\"") {
-                rest = rest.drop(while: ASCII.isSpace)
-                return (name, value)
-            }
-            guard byte == UInt8(ascii: "\\") else {
-                value.append(byte)
-                continue
-            }
-            guard let escaped = rest.popFirst() else { return nil }
-            value.append(escaped)
-        }
-        return nil
-    }
-
-    private static func isPossible(_ byte: UInt8) -> Bool {
-        ASCII.isLetter(byte) || ASCII.isDigit(byte) || "'()+_,-./:=? ".utf8.contains(byte)
-    }
-}
 
 /// Parses a `multipart/related` body of exactly two parts while it arrives: a description, which is kept, and content,
 /// which is passed on. What precedes the first part or follows the last one is ignored. Otherwise it is strict: each part
 /// has one `Content-Type`, and all lines end as that of the first boundary, with CRLF, or with LF alone as some clients
 /// write them.
-struct MultipartParser {
+struct MultipartParser: PrefacedParser {
     /// Why a body is malformed.
     struct Malformed: Error, Equatable {
         var reason: String
@@ -98,17 +27,12 @@ struct MultipartParser {
     /// The maximum size of what precedes the first boundary in bytes.
     static let maximumPreamble = 8 * 1024
 
-    /// CRLF or LF, two hyphens, and the boundary. Its first byte is only at its beginning.
-    private var delimiter: [UInt8]
+    private var scanner: MultipartScanner
     /// Whether lines end with LF alone; nil before the end of the first boundary's line.
     private var hasBareLF: Bool?
     private var preambleBytes = 0
     private let maximumDescription: Int
     private var state = State.opening
-    /// The number of matched bytes of the delimiter. They may turn out to be content.
-    private var matched: Int
-    /// The bytes at the start of the delimiter that are content and were not passed on yet.
-    private var held = 0..<0
     /// The line being read, and the bytes of all fields of the part.
     private var line: [UInt8] = []
     private var fieldBytes = 0
@@ -121,9 +45,7 @@ struct MultipartParser {
 
     /// - Parameter maximumDescription: The maximum size of the description in bytes.
     init(_ boundary: MultipartBoundary, maximumDescription: Int) {
-        delimiter = Array("\r\n--".utf8) + boundary.bytes
-        // The first boundary needs no line end before it.
-        matched = MultipartParser.lineEnd
+        scanner = MultipartScanner(boundary)
         self.maximumDescription = maximumDescription
     }
 
@@ -136,11 +58,12 @@ struct MultipartParser {
         while offset < bytes.byteCount {
             switch state {
             case .opening:
-                if bytes[offset] == delimiter[matched] {
+                let before = scanner.matchedAtLine
+                if let isComplete = scanner.match(bytes[offset]) {
                     offset += 1
-                    advance()
+                    if isComplete { beginBoundaryEnd() }
                 } else {
-                    preambleBytes += matched - MultipartParser.lineEnd
+                    preambleBytes += before
                     state = .preamble
                 }
             case .preamble:
@@ -152,7 +75,8 @@ struct MultipartParser {
                 }
                 offset = next
                 if end < bytes.byteCount {
-                    (state, matched) = (.opening, MultipartParser.lineEnd)
+                    state = .opening
+                    scanner.restart()
                 }
             case .boundaryEnd:
                 try endBoundary(bytes[offset])
@@ -172,15 +96,14 @@ struct MultipartParser {
                 }
             case .content:
                 offset = try readPart(bytes, from: offset, content)
-                if isBusy { return offset }
+                if scanner.isBusy { return offset }
             case .epilogue: return bytes.byteCount
             }
         }
         return offset
     }
 
-    /// Whether the last content was not taken completely.
-    private var isBusy = false
+    var isAtContent: Bool { contentType != nil }
 
     /// - Throws: ``Malformed`` if the body is not complete.
     func end() throws(Malformed) {
@@ -191,14 +114,7 @@ struct MultipartParser {
 
     // MARK: Boundaries
 
-    /// The length of CRLF, with which the delimiter begins until the end of the first line is known.
-    private static let lineEnd = 2
-
-    /// Counts one more matched byte of the delimiter.
-    private mutating func advance() {
-        matched += 1
-        guard matched == delimiter.count else { return }
-        matched = 0
+    private mutating func beginBoundaryEnd() {
         line = []
         state = .boundaryEnd
     }
@@ -221,7 +137,7 @@ struct MultipartParser {
                 line.dropLast(isBare ? 1 : 2).allSatisfy(ASCII.isSpace)
             {
                 guard parts < 2 else { throw Malformed(reason: "the body has two parts") }
-                if isBare, hasBareLF == nil { delimiter.removeFirst() }
+                if isBare, hasBareLF == nil { scanner.useBareLF() }
                 hasBareLF = isBare
                 parts += 1
                 (line, fieldBytes, type, state) = ([], 0, nil, .fields)
@@ -281,45 +197,8 @@ struct MultipartParser {
     private mutating func readPart(
         _ bytes: RawSpan, from start: Int, _ take: (RawSpan) throws -> Int
     ) throws -> Int {
-        isBusy = false
-        // The bytes that looked like a delimiter belong to the part.
-        if !held.isEmpty {
-            let text = delimiter
-            let span = text.span
-            let taken = try take(span.bytes.extracting(held))
-            held = held.lowerBound + taken..<held.upperBound
-            if !held.isEmpty {
-                isBusy = true
-                return start
-            }
-        }
-        if matched > 0 {
-            if bytes[start] == delimiter[matched] {
-                advance()
-                return start + 1
-            }
-            held = 0..<matched
-            matched = 0
-            return start
-        }
-        let end = bytes.firstIndex(of: delimiter[0], from: start)
-        if end == start {
-            matched = 1
-            return start + 1
-        }
-        let taken = try take(bytes.extracting(start..<end))
-        isBusy = taken < end - start
-        return start + taken
-    }
-}
-
-extension RawSpan {
-    fileprivate subscript(offset: Int) -> UInt8 {
-        unsafeLoad(fromByteOffset: offset, as: UInt8.self)
-    }
-
-    /// The offset of the first such byte from `start` on, or the end.
-    fileprivate func firstIndex(of byte: UInt8, from start: Int) -> Int {
-        withUnsafeBytes { $0[start...].firstIndex(of: byte) } ?? byteCount
+        let (offset, isAtDelimiter) = try scanner.read(bytes, from: start, take)
+        if isAtDelimiter { beginBoundaryEnd() }
+        return offset
     }
 }
