@@ -280,6 +280,12 @@ final class S3Verifier: Sendable {
         return isSigned(host: "\(forwarded):\(port)")
     }
 
+    /// Whether a text has this signature, in hexadecimal.
+    func isSigned(_ text: [UInt8], _ signature: [UInt8], _ resolved: ResolvedKey) -> Bool {
+        guard signature.count == 64, let wanted = Hexadecimal.decode(signature) else { return false }
+        return areEqualInConstantTime(HMAC.sha256(key: resolved.key.key, text.span.bytes), wanted)
+    }
+
     private func mismatch(
         _ claim: SignatureClaim, _ request: S3SignedRequest, _ query: S3Query, _ canonical: CanonicalS3Request
     ) -> Problem {
