@@ -23,6 +23,10 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "proxyheader": fuzzProxyHeader
     case "s3answer": fuzzS3Answer
     case "signer": fuzzSigner
+    case "s3authorization": fuzzS3Authorization
+    case "s3query": fuzzS3Query
+    case "awschunked": fuzzAWSChunked
+    case "postform": fuzzPostForm
     case "pagetoken": fuzzPageToken
     case "uploadtoken": fuzzUploadToken
     case "uploadstate": fuzzUploadState
