@@ -30,4 +30,20 @@ package enum Hexadecimal {
         }
         return bytes
     }
+
+    /// Decodes digits in either case, without the cost of a generic collection.
+    package static func decode(_ text: Span<UInt8>) -> [UInt8]? {
+        guard text.count % 2 == 0 else { return nil }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(text.count / 2)
+        var index = 0
+        while index < text.count {
+            guard let high = ASCII.hexadecimal(text[index]), let low = ASCII.hexadecimal(text[index + 1]) else {
+                return nil
+            }
+            bytes.append(high << 4 | low)
+            index += 2
+        }
+        return bytes
+    }
 }

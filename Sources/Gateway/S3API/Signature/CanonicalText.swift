@@ -10,6 +10,12 @@ extension [UInt8] {
     mutating func append(canonical text: Span<UInt8>, slash: Bool, plus: Bool) {
         var index = 0
         while index < text.count {
+            let start = index
+            while index < text.count, ASCII.isUnreserved(text[index]) { index += 1 }
+            if index > start {
+                text.extracting(start..<index).withUnsafeBufferPointer { append(contentsOf: $0) }
+                continue
+            }
             var byte = text[index]
             index += 1
             if byte == UInt8(ascii: "%"), index + 1 < text.count, let high = ASCII.hexadecimal(text[index]),
@@ -45,6 +51,17 @@ extension [UInt8] {
 
     /// Appends a field's value, trimmed, and with single spaces for white space.
     mutating func append(trimmed value: UnsafeBufferPointer<UInt8>) {
+        // Most values are in canonical form.
+        var isCanonical = true
+        var previous: UInt8 = 0x20
+        for byte in value {
+            if ASCII.isSpace(byte), byte == 0x09 || previous == 0x20 { isCanonical = false }
+            previous = byte
+        }
+        if isCanonical, previous != 0x20 {
+            append(contentsOf: value)
+            return
+        }
         var isSpaced = false
         let start = count
         for byte in value {

@@ -34,7 +34,7 @@ struct ChunkVerifier {
     }
 
     private mutating func verify(_ algorithm: StaticString, _ hashes: [[UInt8]], _ signature: [UInt8]) -> Bool {
-        guard signature.count == 64, let wanted = Hexadecimal.decode(signature) else { return false }
+        guard signature.count == 64, let wanted = Hexadecimal.decode(signature.span) else { return false }
         var text: [UInt8] = []
         text.reserveCapacity(384)
         text.append(algorithm)

@@ -248,7 +248,7 @@ final class S3Verifier: Sendable {
         let resolved = try resolve(claim.credential, token: claim.token, now: now)
         if let names = claim.signedNames.missing(request.fields) { throw .notSigned(names) }
         let canonical = CanonicalS3Request(request, query, claim)
-        let wanted = claim.signature.count == 64 ? Hexadecimal.decode(claim.signature) : nil
+        let wanted = claim.signature.count == 64 ? Hexadecimal.decode(claim.signature.span) : nil
         guard let wanted, matches(wanted, claim, canonical, request, resolved.key.key) else {
             throw mismatch(claim, request, query, canonical)
         }
@@ -282,7 +282,7 @@ final class S3Verifier: Sendable {
 
     /// Whether a text has this signature, in hexadecimal.
     func isSigned(_ text: [UInt8], _ signature: [UInt8], _ resolved: ResolvedKey) -> Bool {
-        guard signature.count == 64, let wanted = Hexadecimal.decode(signature) else { return false }
+        guard signature.count == 64, let wanted = Hexadecimal.decode(signature.span) else { return false }
         return areEqualInConstantTime(HMAC.sha256(key: resolved.key.key, text.span.bytes), wanted)
     }
 

@@ -13,6 +13,7 @@ struct S3Credential {
     /// Parses a credential; nil if it does not have five parts, or the day is not 8 digits, or the last part another.
     init?(_ text: [UInt8]) {
         var slashes: [Int] = []
+        slashes.reserveCapacity(4)
         for index in text.indices.reversed() where text[index] == UInt8(ascii: "/") {
             slashes.append(index)
             if slashes.count == 4 { break }

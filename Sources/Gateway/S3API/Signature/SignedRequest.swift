@@ -96,7 +96,7 @@ extension S3Payload {
             self = isFramed ? .streaming(framed) : unframed
             return
         }
-        if value.count == 64, let hash = value.withUnsafeBufferPointer({ Hexadecimal.decode($0) }) {
+        if value.count == 64, let hash = Hexadecimal.decode(value) {
             framed.bodySHA256 = hash
             self = isFramed ? .streaming(framed) : .sha256(hash)
             return
