@@ -196,6 +196,11 @@ private final class FakeStream: ExchangeStream, @unchecked Sendable {
         case .source(let source, let length):
             if !isGone { end = pull(source, length) }
             source.close()
+        case .stream(let source):
+            if !isGone, case .sourceFailed(let error) = pull(source, .max), !(error is SourceEndedEarly) {
+                end = .sourceFailed(error)
+            }
+            source.close()
         }
         completion(ResponseOutcome(bodyBytes: UInt64(reply.body.count), end: end))
     }

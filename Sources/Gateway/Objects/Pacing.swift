@@ -43,6 +43,7 @@ final class CallerLease {
             if bytes.isEmpty { return .bytes(bytes) }
             return .source(
                 PacedSource(BytesSource(bytes), Pace(self)), length: UInt64(bytes.count))
+        case .stream: return body
         case .source(let source, let length):
             return .source(PacedSource(source, Pace(self)), length: length)
         }

@@ -36,6 +36,8 @@ public enum ResponseBody {
     case bytes([UInt8])
     /// Exactly `length` bytes from the source. If it ends early or fails, the client sees a truncated body.
     case source(any ByteSource, length: UInt64)
+    /// All bytes of the source, whose number is not known. If it fails, the client sees a truncated body.
+    case stream(any ByteSource)
 }
 
 /// How sending a response ended.
@@ -92,6 +94,8 @@ public final class Exchange: @unchecked Sendable {
     public let peer: String
     /// A forwarding field, with its value, that names another client than ``peer`` and was ignored.
     public let ignoredForwarding: String?
+    /// Whether the connection is a trusted proxy's, so that the fields are what that proxy says.
+    public let isFromProxy: Bool
     /// The listener's identity for the client's certificate; nil if it showed none.
     public let identity: (any AnyObject & Sendable)?
     /// Whether the client's certificate would be accepted now; true if it showed none. It may have been revoked, or its
@@ -110,7 +114,7 @@ public final class Exchange: @unchecked Sendable {
         let client = peer.isProxy ? ForwardedClient(head, connection.listener.proxies) : nil
         self.init(
             head: head, version: version, isSecure: client?.isSecure ?? connection.isSecure,
-            peer: client?.peer ?? peer.description, ignoredForwarding: client?.ignored,
+            peer: client?.peer ?? peer.description, ignoredForwarding: client?.ignored, isFromProxy: peer.isProxy,
             identity: connection.verified?.identity,
             isIdentityCurrent: connection.verified?.isCurrent ?? true,
             loop: loop,
@@ -119,7 +123,7 @@ public final class Exchange: @unchecked Sendable {
 
     init(
         head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String,
-        ignoredForwarding: String? = nil,
+        ignoredForwarding: String? = nil, isFromProxy: Bool = false,
         identity: (any AnyObject & Sendable)? = nil, isIdentityCurrent: Bool = true,
         loop: EventLoop, stream: any ExchangeStream
     ) {
@@ -128,6 +132,7 @@ public final class Exchange: @unchecked Sendable {
         self.isSecure = isSecure
         self.peer = peer
         self.ignoredForwarding = ignoredForwarding
+        self.isFromProxy = isFromProxy
         self.identity = identity
         self.isIdentityCurrent = isIdentityCurrent
         self.loop = loop

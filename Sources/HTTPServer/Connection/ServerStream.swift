@@ -30,8 +30,10 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private(set) var response: ResponseHead?
     /// The response's `content-length`, unless its own fields contain it.
     private(set) var declaredLength: UInt64?
-    /// The number of body bytes of the response still to be sent.
+    /// The number of body bytes of the response still to be sent; the maximum until the source of an open-ended one ends.
     private(set) var remaining: UInt64 = 0
+    /// Whether the length of the response's body is not known.
+    private(set) var isOpenEnded = false
     /// Whether the response waits for its source, not for the peer.
     private(set) var isWaitingForSource = false
     private(set) var isHandlerRunning = false
@@ -175,12 +177,16 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
             source = given
             mayBeDirect = length >= ServerStream.directBytes && given is any DirectSource
             isDirect = mayBeDirect
+        case .stream(let given):
+            remaining = .max
+            source = given
+            isOpenEnded = true
         }
         let carriesLength = head.status != 204 && head.status != 304
         if case .none = body {
             let isKnown = isHead || head.fields.contains("content-length")
             if carriesLength && !isKnown { declaredLength = 0 }
-        } else if carriesLength {
+        } else if carriesLength, !isOpenEnded {
             declaredLength = remaining
         }
         if isHead || !carriesLength { remaining = 0 }
@@ -209,13 +215,16 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         }
         switch result {
         case .bytes(let count):
-            remaining -= UInt64(count)
+            if !isOpenEnded { remaining -= UInt64(count) }
             sent += UInt64(count)
             isDirect = mayBeDirect
             return .bytes(count)
         case .wait:
             waitForSource(source)
             return .wait
+        case .end where isOpenEnded:
+            remaining = 0
+            return .end
         case .end:
             sourceFailure = SourceEndedEarly()
             throw SourceEndedEarly()

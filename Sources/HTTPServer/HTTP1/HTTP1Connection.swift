@@ -16,6 +16,8 @@ final class HTTP1Connection: Engine {
     private var idleSince: UInt64
     private var chunks: ChunkedDecoder
     private var stream: ServerStream?
+    /// Whether the current request is of HTTP/1.0, which has no chunked coding.
+    private var isOfHTTP10 = false
     private var output: [UInt8] = []
     var isFinished: Bool { state.phase == .finished }
     var isEnding: Bool { isFinished }
@@ -131,6 +133,7 @@ final class HTTP1Connection: Engine {
         let stream = ServerStream(id: 1, owner: self, context: context, expectsContinue: head.request.expectsContinue)
         stream.isHead = head.request.method == "HEAD"
         self.stream = stream
+        isOfHTTP10 = head.version == .http1_0
         context.statistics.streamOpened()
         act(on: .head(head.framing, keepAlive: head.keepAlive))
         if head.framing == .chunked {
@@ -221,7 +224,11 @@ final class HTTP1Connection: Engine {
 
     func responseReady(_ stream: ServerStream) {
         act(on: .responseBegun(isContinueDue: stream.isContinueDue))
-        if let head = stream.response { append(head, length: stream.declaredLength) }
+        // Without chunks, the end of the connection is the end of the body (RFC 9112, section 6.3).
+        if stream.isOpenEnded && isOfHTTP10 { act(on: .closeAfterResponse) }
+        if let head = stream.response {
+            append(head, length: stream.declaredLength, isChunked: stream.isOpenEnded && !isOfHTTP10)
+        }
         connection?.markDirty()
     }
 
@@ -237,8 +244,9 @@ final class HTTP1Connection: Engine {
         connection?.markDirty()
     }
 
-    private func append(_ head: ResponseHead, length: UInt64?) {
+    private func append(_ head: ResponseHead, length: UInt64?, isChunked: Bool = false) {
         appendLines(head)
+        if isChunked { output.append(contentsOf: "transfer-encoding: chunked\r\n") }
         if let length {
             output.append(contentsOf: "content-length: ")
             output.append(contentsOf: String(length).utf8)
@@ -286,16 +294,40 @@ final class HTTP1Connection: Engine {
         guard state.isSendingResponse, output.isEmpty, let stream else { return }
         if stream.isDirect && stream.remaining > 0 && connection?.isSecure == false { return }
         do {
-            while stream.remaining > 0 && buffer.available > 0 {
-                var span = buffer.free.mutableBytes
-                guard case .bytes(let count) = try stream.read(into: &span) else { return }
-                buffer.advance(count)
+            if stream.isOpenEnded && !isOfHTTP10 {
+                try produceChunks(of: stream, buffer)
+            } else {
+                while stream.remaining > 0 && buffer.available > 0 {
+                    var span = buffer.free.mutableBytes
+                    guard case .bytes(let count) = try stream.read(into: &span) else { break }
+                    buffer.advance(count)
+                }
             }
             if stream.remaining == 0 { act(on: .responseProduced) }
         } catch {
             // The length was sent: only closing the connection shows the client that the body is incomplete.
             stream.finish(complete: false)
             connection?.close()
+        }
+    }
+
+    /// Produces the body of unknown length in chunks (RFC 9112, section 7.1).
+    private func produceChunks(of stream: ServerStream, _ buffer: OutputBuffer) throws {
+        let (lineBytes, endBytes) = (6, 2)
+        while stream.remaining > 0 && buffer.available > lineBytes + endBytes + 64 {
+            let free = buffer.free
+            let most = min(0xffff, free.count - lineBytes - endBytes)
+            var span = UnsafeMutableRawBufferPointer(rebasing: free[lineBytes..<lineBytes + most]).mutableBytes
+            switch try stream.read(into: &span) {
+            case .wait: return
+            case .end: "0\r\n\r\n".utf8.withContiguousStorageIfAvailable { buffer.append(UnsafeRawBufferPointer($0)) }
+            case .bytes(let count):
+                let digits = String(count, radix: 16)
+                let line = String(repeating: "0", count: 4 - digits.utf8.count) + digits + "\r\n"
+                free.copyBytes(from: line.utf8)
+                buffer.advance(lineBytes + count)
+                "\r\n".utf8.withContiguousStorageIfAvailable { buffer.append(UnsafeRawBufferPointer($0)) }
+            }
         }
     }
 
