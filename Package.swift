@@ -88,7 +88,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "HTTPServer", "HTTPClient", "Buckets", "Credentials", "Identity", "SecurityRules",
+                "HTTPServer", "HTTPClient", "Buckets", "Credentials", "Identity", "SecurityRules", "XML",
                 "Telemetry", "System", "OpenSSL", "Wire",
                 .product(name: "Logging", package: "swift-log"),
             ],

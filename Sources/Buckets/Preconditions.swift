@@ -39,6 +39,11 @@ public struct Preconditions: Sendable, Equatable {
     /// see them, rather than with ``ObjectMetadata/etag`` and ``ObjectMetadata/created``.
     public var comparesS3Tags = false
 
+    /// The size that the object must have, in bytes, and the time of its last change, in seconds since 1970. Drivers do not
+    /// compare them: the object is looked up, and the request pinned to it.
+    public var size: UInt64?
+    public var modified: Int64?
+
     /// The lookup behind the authorization decision, if any: ``CurrentObject/absent``, or the object with the
     /// generation and metageneration above. For services that compare something else.
     public var pin = CurrentObject.unknown
@@ -48,7 +53,7 @@ public struct Preconditions: Sendable, Equatable {
     /// Whether there are no conditions.
     public var isEmpty: Bool {
         ifMatch == nil && ifNoneMatch == nil && ifModifiedSince == nil && ifUnmodifiedSince == nil
-            && generation == nil && metageneration == nil && pin == .unknown
+            && generation == nil && metageneration == nil && pin == .unknown && size == nil && modified == nil
     }
 
     /// These conditions, and that the object has not changed since the lookup.
@@ -81,6 +86,11 @@ public struct Preconditions: Sendable, Equatable {
         if let generation, generation != (object?.generation ?? 0) { return .preconditionFailed }
         if let metageneration, metageneration != (object?.metageneration ?? 0) {
             return .preconditionFailed
+        }
+        if size != nil || modified != nil {
+            guard let object, size ?? object.size == object.size,
+                modified ?? self.modified(object) == self.modified(object)
+            else { return .preconditionFailed }
         }
         if let ifMatch {
             guard let object, matches(ifMatch, object) else { return .preconditionFailed }

@@ -66,7 +66,7 @@ public struct S3Properties: Sendable, Equatable {
 
     /// The entity tag of an object in parts: the md5 of what identifies them, and their number.
     /// - Parameter digests: The md5s of the parts.
-    static func tag(ofParts digests: some Sequence<[UInt8]>, count: Int) -> String {
+    package static func tag(ofParts digests: some Sequence<[UInt8]>, count: Int) -> String {
         let digest = Digest(.md5)
         for each in digests { digest.update(each.span.bytes) }
         return "\(Hexadecimal.encode(digest.finish()))-\(count)"

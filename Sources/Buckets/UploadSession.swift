@@ -170,6 +170,8 @@ public struct SessionState: Sendable {
     public var context: [UInt8]
     /// How the session ended; nil if it is open.
     public var end: End?
+    /// The ``PartsUpload/key`` of an upload in parts.
+    public var key: [UInt8] = []
 
     public init(
         name: String, attributes: ObjectAttributes, created: Int64, expires: Int64, offset: UInt64,

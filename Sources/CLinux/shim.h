@@ -2,6 +2,8 @@
 #ifndef SLUICE_CLINUX_SHIM_H
 #define SLUICE_CLINUX_SHIM_H
 
+#include <fcntl.h>
+#include <linux/stat.h>
 #include <malloc.h>
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -21,6 +23,7 @@ extern ssize_t copy_file_range(int, int64_t *, int, int64_t *, size_t, unsigned 
 extern int fallocate(int, int, int64_t, int64_t);
 extern int sched_getaffinity(pid_t, size_t, void *);
 extern int sync_file_range(int, int64_t, int64_t, unsigned int);
+extern int statx(int, const char *, int, unsigned int, struct statx *);
 
 static inline int sluice_accept4(int fd, struct sockaddr *address, socklen_t *length) {
     return accept4(fd, address, length, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -44,5 +47,12 @@ static inline ssize_t sluice_copy_range(int from, int64_t start, int to, int64_t
 
 // FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE: frees the blocks of a range, which then reads as zeros (fallocate(2)).
 static inline int sluice_punch_hole(int fd, int64_t offset, int64_t count) { return fallocate(fd, 3, offset, count); }
+
+// STATX_BTIME: when a file was made, in milliseconds since 1970; 0 if its file system does not tell (statx(2)).
+static inline int64_t sluice_birth(const char *path) {
+    struct statx status;
+    if (statx(AT_FDCWD, path, 0, STATX_BTIME, &status) != 0 || !(status.stx_mask & STATX_BTIME)) return 0;
+    return status.stx_btime.tv_sec * 1000 + status.stx_btime.tv_nsec / 1000000;
+}
 
 #endif

@@ -246,13 +246,14 @@ extension Configuration {
         groups.insert(https.clients.group ?? Callers.certificateGroup)
         for issuer in issuers { groups.insert(issuer.group ?? issuer.name) }
         for token in tokens { groups.insert(token.group ?? token.name) }
-        return groups
+        return groups.union(s3.groups)
     }
 }
 
 extension ConfigurationReader {
     mutating func checkCallers() {
         checkClients()
+        readS3Groups()
         for issuer in result.issuers {
             let path = "issuers.\(issuer.name)"
             guard isRead(path), let fault = Self.fault(of: issuer) else { continue }

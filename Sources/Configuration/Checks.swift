@@ -12,6 +12,7 @@ extension ConfigurationReader {
         checkStores()
         checkRules()
         checkCallers()
+        checkS3()
         checkLimits()
         checkTraces()
     }
@@ -33,7 +34,7 @@ extension ConfigurationReader {
         let isSelfSigned = https.certificate == Configuration.HTTPS.selfSigned
         for (name, file) in [("certificate", https.certificate), ("key", https.key)] {
             let path = "listen.https.\(name)"
-            switch (https.address, file) {
+            switch (https.address ?? result.s3.https, file) {
             case (nil, nil): break
             case (nil, _):
                 report(
@@ -44,7 +45,7 @@ extension ConfigurationReader {
                 let hint = name == "key" ? "" : "; 'self-signed' makes a throw-away one"
                 report(
                     SettingError(message: "'\(path)' is missing: HTTPS needs it\(hint)"),
-                    at: "listen.https.address", otherwise: ["listen.https"])
+                    at: "listen.https.address", "listen.s3.https", otherwise: ["listen.https"])
             case (_, _) where isSelfSigned:
                 if name == "certificate" { break }
                 report(
@@ -70,7 +71,7 @@ extension ConfigurationReader {
     }
 
     private mutating func checkListeners() {
-        if result.http == nil, result.https.address == nil {
+        if result.http == nil, result.https.address == nil, result.s3.http == nil, result.s3.https == nil {
             report(
                 SettingError(
                     message:
@@ -79,7 +80,8 @@ extension ConfigurationReader {
         }
         let all = [
             ("listen.http", result.http), ("listen.https.address", result.https.address),
-            ("listen.operator", result.operatorAddress),
+            ("listen.operator", result.operatorAddress), ("listen.s3.http", result.s3.http),
+            ("listen.s3.https", result.s3.https),
         ]
         let parsed = all.compactMap { key, text in
             text.flatMap { ListenAddress($0) }.map { (key, $0) }

@@ -105,6 +105,7 @@ public struct Configuration: Sendable {
     public var traces = TraceConfiguration()
     public var uploads = UploadConfiguration()
     public var firebase = FirebaseConfiguration()
+    public var s3 = S3Configuration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.
     public var temporaryDirectory: String?
     /// Sorted by name.

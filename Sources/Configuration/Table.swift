@@ -22,7 +22,7 @@ extension Configuration {
             .path(
                 "listen.https.key", \.https.key,
                 "PEM file with the certificate's key. Both files are reloaded when they change."),
-        ] + clientSettings + [
+        ] + clientSettings + S3Configuration.listeners + [
             .address(
                 "listen.operator", \.operatorAddress,
                 "Address of the operator endpoints: /livez, /readyz, /metrics and /version."),
@@ -76,7 +76,8 @@ extension Configuration {
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
         ] + TraceConfiguration.settings + linkSettings + UploadConfiguration.settings
-        + FirebaseConfiguration.settings + connectionSettings + streamSettings + upstreamSettings
+        + FirebaseConfiguration.settings + S3Configuration.settings + connectionSettings + streamSettings
+        + upstreamSettings
 
     /// Why a text is not an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).
     private static func originFault(_ text: String) -> String? {

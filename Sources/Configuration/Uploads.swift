@@ -22,11 +22,13 @@ public struct UploadConfiguration: Sendable, Equatable {
     private static let hour = 3600 * second
 
     /// The settings for the gateway.
-    public var uploadSettings: UploadSettings {
+    /// - Parameter s3Uploads: ``S3Configuration/uploads``.
+    public func settings(s3Uploads: Int) -> UploadSettings {
         var settings = UploadSettings()
         settings.lifetime = Int64(lifetime / UploadConfiguration.second)
         settings.resultLifetime = Int64(resultLifetime / UploadConfiguration.second)
         settings.sessions = sessions
+        settings.s3Uploads = s3Uploads
         settings.stagedBytes = stagedBytes
         settings.publicURL = publicURL.map { $0.hasSuffix("/") ? String($0.dropLast()) : $0 }
         settings.announcesAlways = announcesAlways

@@ -138,6 +138,9 @@ public enum File {
         }
     }
 
+    /// When a file or directory was made, in milliseconds since 1970; 0 if its file system does not tell.
+    public static func birth(of path: String) -> Int64 { sluice_birth(path) }
+
     /// The names in an open directory.
     public static func names(in directory: OpaquePointer) -> [String] {
         var names: [String] = []

@@ -1,7 +1,7 @@
 import CExpat
 import Wire
 
-/// Reads XML responses such as those of S3 and STS: shallow documents whose leaves contain text.
+/// Reads the XML of S3 and STS: shallow documents whose leaves contain text.
 package enum XMLReader {
     /// The reason why a body was not parsed.
     package struct Malformed: Error {
@@ -12,17 +12,18 @@ package enum XMLReader {
     /// The maximum size of a leaf's text in bytes: an encoded key of 1,024, or a session token of some thousands.
     private static let maximumText = 16 * 1024
 
-    /// Calls `leaf` for each element without children, with its parent's name, its own name and its text.
+    /// Calls `leaf` for each element without children, with its parent's name, its own name and its text, and `end` at the
+    /// end of each other element.
     /// - Throws: ``Malformed``, also if there is a document type, because entities can expand without limit.
     package static func read(
-        _ bytes: [UInt8],
+        _ bytes: [UInt8], end: @escaping (_ name: String) -> Void = { _ in },
         _ leaf: @escaping (_ parent: String, _ name: String, _ text: String) -> Void
     ) throws(Malformed) {
         guard let parser = XML_ParserCreate("UTF-8") else {
             throw Malformed(cause: "no memory for an XML parser")
         }
         defer { XML_ParserFree(parser) }
-        let state = State(parser, leaf)
+        let state = State(parser, leaf, end)
         // Safety: the state is kept alive until the end of this call, which is the only user of the pointer.
         XML_SetUserData(parser, Unmanaged.passUnretained(state).toOpaque())
         XML_SetStartDoctypeDeclHandler(parser) { user, _, _, _, _ in
@@ -67,14 +68,19 @@ package enum XMLReader {
     private final class State {
         private let parser: XML_Parser
         private let leaf: (String, String, String) -> Void
+        private let ended: (String) -> Void
         private var path: [String] = []
         private var text: [UInt8] = []
         private var isLeaf = false
         private(set) var failure: String?
 
-        init(_ parser: XML_Parser, _ leaf: @escaping (String, String, String) -> Void) {
+        init(
+            _ parser: XML_Parser, _ leaf: @escaping (String, String, String) -> Void,
+            _ ended: @escaping (String) -> Void
+        ) {
             self.parser = parser
             self.leaf = leaf
+            self.ended = ended
         }
 
         static func of(_ pointer: UnsafeMutableRawPointer?) -> State {
@@ -98,7 +104,11 @@ package enum XMLReader {
 
         func end() {
             guard let name = path.popLast() else { return }
-            if isLeaf { leaf(path.last ?? "", name, String(decoding: text, as: UTF8.self)) }
+            if isLeaf {
+                leaf(path.last ?? "", name, String(decoding: text, as: UTF8.self))
+            } else {
+                ended(name)
+            }
             isLeaf = false
         }
 

@@ -82,7 +82,9 @@ import Wire
         let first = try load("buckets: { photos: \(bucket) }\n")
         let file = try ConfigurationFile(first.yaml())
         #expect(try file.load().buckets == first.buckets)
-        let sections = ["directory:", "gcs:", "s3:"].filter { first.yaml().contains($0) }
+        let yaml = first.yaml()
+        let bucket = yaml[try #require(yaml.firstRange(of: "\nbuckets:")).upperBound...]
+        let sections = ["directory:", "gcs:", "s3:"].filter { bucket.contains($0) }
         #expect(sections.count == 1)
     }
 

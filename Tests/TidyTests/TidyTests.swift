@@ -46,7 +46,7 @@ import Testing
         (
             "Gateway",
             [
-                "System", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Credentials", "Buckets",
+                "System", "OpenSSL", "Wire", "XML", "HTTPServer", "HTTPClient", "Credentials", "Buckets",
                 "Identity", "SecurityRules", "Telemetry", "Logging",
             ]
         ),

@@ -101,8 +101,11 @@ final class CloudParts: PartsUpload {
 
     var context: [UInt8]? { session.context }
 
-    var key: [UInt8] {
-        let key = Array((upload.withLock { $0 } ?? "").utf8)
+    var key: [UInt8] { CloudParts.key(ofUpload: upload.withLock { $0 }) }
+
+    /// The key of an upload with this id at the service; empty if it is not known, or too long.
+    static func key(ofUpload upload: String?) -> [UInt8] {
+        let key = Array((upload ?? "").utf8)
         return key.count > CloudParts.maximumKey ? [] : key
     }
 
@@ -269,7 +272,7 @@ extension CloudSession {
 
 extension CloudSessionState {
     /// The service's id of an upload in parts.
-    fileprivate var upload: String? {
+    var upload: String? {
         guard isInParts else { return nil }
         return switch transfer {
         case .s3(let state): state.upload

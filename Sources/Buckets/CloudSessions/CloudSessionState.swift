@@ -224,8 +224,10 @@ extension CloudSessionState {
             case .closed(let record): .closed(record)
             case .cancelled, nil: nil
             }
-        return SessionState(
+        var state = SessionState(
             name: name, attributes: attributes, created: created, expires: expires, offset: offset,
             length: length, context: context, end: end)
+        state.key = CloudParts.key(ofUpload: upload)
+        return state
     }
 }

@@ -61,6 +61,12 @@ struct Check: ParsableCommand {
             throw ExitCode(1)
         }
         do {
+            _ = try (configuration.accessKeys(), configuration.s3SessionKeys())
+        } catch {
+            complain("s3: \(error)")
+            throw ExitCode(1)
+        }
+        do {
             _ = try configuration.operatorTokenText()
         } catch {
             complain("listen.operatorToken: \(error)")
@@ -106,7 +112,7 @@ extension Configuration {
     /// The certificate and key of the TLS listener; nil if there is no such listener.
     /// - Throws: `TLSError` with the name of the file that can't be used.
     func credentials() throws(TLSError) -> TLSContext? {
-        guard https.address != nil, let certificate = https.certificate else { return nil }
+        guard https.address != nil || s3.https != nil, let certificate = https.certificate else { return nil }
         let clients = https.clients.authorities.map {
             ClientVerification(
                 authorities: $0, isRequired: https.clients.isRequired, revocations: https.clients.revoked)

@@ -114,7 +114,10 @@ struct Serve: ParsableCommand {
 extension Serve {
     /// Exits if a listener is not on loopback: every client can claim any identity.
     private func requireLoopback(_ configuration: Configuration) throws {
-        let all = [configuration.http, configuration.https.address, configuration.operatorAddress]
+        let all = [
+            configuration.http, configuration.https.address, configuration.operatorAddress, configuration.s3.http,
+            configuration.s3.https,
+        ]
         for address in all.compactMap({ $0 }) {
             guard SocketAddress(address)?.isLoopback == true else {
                 complain("--unsigned-tokens: error: \(address) is not a loopback address, such as 127.0.0.1")

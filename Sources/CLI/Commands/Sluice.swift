@@ -15,6 +15,7 @@ struct Sluice: ParsableCommand {
                 name: "Gateway",
                 subcommands: [
                     Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self,
+                    S3Command.self,
                 ]),
             CommandGroup(name: "Client", subcommands: ClientCommands.all),
             CommandGroup(name: "Shell", subcommands: [Completion.self, Manual.self]),

@@ -21,11 +21,12 @@ extension Configuration {
 
     /// The gateway's view of callers: authentication, limits and signed links.
     /// - Throws: An error with the name of the key file.
-    func callers(_ authenticator: Authenticator) throws -> Callers {
+    /// - Parameter s3Verifier: nil if S3 clients are not served.
+    func callers(_ authenticator: Authenticator, _ s3Verifier: S3Verifier?) throws -> Callers {
         Callers(
             authenticator: authenticator, limits: CallerLimits(callers),
             linkKeys: try linkKeys(),
-            maximumLifetime: Int64(links.maximumLifetime / 1_000_000_000))
+            maximumLifetime: Int64(links.maximumLifetime / 1_000_000_000), s3: s3Verifier)
     }
 }
 

@@ -21,7 +21,8 @@ extension Service {
                 fresh.links.keys = started.links.keys
                 fresh.issuers = started.issuers
                 fresh.https = started.https
-                let callers = try fresh.callers(authenticator)
+                fresh.s3 = started.s3
+                let callers = try fresh.callers(authenticator, self.callers.withLock { $0.s3 })
                 let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
                 let replacement = try Service.gateway(
                     fresh, stores, policies, staged, uploads, callers, observer, traces)
@@ -127,6 +128,7 @@ extension Service {
                     if certificates.haveChanged { reloadCertificates() }
                     if linkFiles.haveChanged { reloadLinkKeys() }
                     if uploadFiles.haveChanged { reloadUploadKeys() }
+                    if s3Files.haveChanged { reloadS3Keys() }
                     reloadChanged(&rules, repeats: look % 4 == 0)
                 }
                 warnOfExpiry()

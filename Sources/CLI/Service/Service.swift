@@ -27,6 +27,7 @@ final class Service: Sendable {
     let certificates: WatchedFiles
     let linkFiles: WatchedFiles
     let uploadFiles: WatchedFiles
+    let s3Files: WatchedFiles
     let authenticator: Authenticator
     let callers: Lock<Callers>
     /// The configuration at start.
@@ -53,6 +54,7 @@ final class Service: Sendable {
     let expiryWarning = Lock<String?>(nil)
     let linkFailure = Lock<String?>(nil)
     let uploadFailure = Lock<String?>(nil)
+    let s3Failure = Lock<String?>(nil)
 
     init(_ configuration: Configuration, _ manager: ServiceManager, acceptsUnsigned: Bool) throws {
         let descriptors = raiseDescriptorLimit()
@@ -89,17 +91,19 @@ final class Service: Sendable {
         ])
         linkFiles = WatchedFiles([configuration.links.keys])
         uploadFiles = WatchedFiles([configuration.uploads.keys])
+        s3Files = WatchedFiles([configuration.s3.keys, configuration.s3.sessionKeys])
         let upstreams = UpstreamMetrics(registry, traces: traces)
         stores = try Stores(configuration, pool: pool, observer: upstreams)
         authenticator = configuration.authenticator(acceptsUnsigned: acceptsUnsigned, pool: pool, observer: upstreams)
-        let callers = try configuration.callers(authenticator)
+        let callers = try configuration.callers(authenticator, try configuration.s3Verifier(authenticator))
         self.callers = Lock(callers)
         let rules = RulesInEffect(configuration)
         self.rules = Lock(rules)
         policies = configuration.byBucket { CurrentPolicy(rules.policy(of: $0)) }
         staged = configuration.byBucket { _ in StagedBytes() }
         uploads = Uploads(
-            configuration.uploads.uploadSettings, keys: try configuration.uploadKeys() ?? .random(),
+            configuration.uploads.settings(s3Uploads: configuration.s3.uploads),
+            keys: try configuration.uploadKeys() ?? .random(),
             awaitsSessions: true)
         gateway = Lock(
             try Service.gateway(
@@ -154,6 +158,7 @@ final class Service: Sendable {
         showCertificate(in: registry, health)
         health.addNote("links") { [linkFailure] in linkFailure.withLock { $0 } }
         health.addNote("uploads") { [uploadFailure] in uploadFailure.withLock { $0 } }
+        health.addNote("s3") { [s3Failure] in s3Failure.withLock { $0 } }
         registry.collect { [rulesFailure] text in
             let (failure, count) = rulesFailure.withLock { $0 }
             text.single(
@@ -181,27 +186,28 @@ final class Service: Sendable {
         }
         var proxies = TrustedProxies(configuration.trustedProxies) ?? TrustedProxies()
         proxies.field = TrustedProxies.Field(rawValue: configuration.forwardedField) ?? .auto
-        var listeners: [ListenerConfiguration] = []
         let inherited = try manager.sockets(for: configuration)
-        if let http = try resolved(configuration.http) {
-            listeners.append(
-                .init(
-                    address: http, inherited: inherited[http.description],
-                    mode: configuration.socketMode, proxies: proxies,
-                    onRejection: onRejection, handler: handler))
+        func listener(_ address: String?, isSecure: Bool, _ handler: @escaping RequestHandler) throws
+            -> ListenerConfiguration?
+        {
+            guard let address = try resolved(address) else { return nil }
+            var listener = ListenerConfiguration(
+                address: address, inherited: inherited[address.description], mode: configuration.socketMode,
+                proxies: proxies, onRejection: onRejection, handler: handler)
+            guard isSecure else { return listener }
+            listener.credentials = credentials
+            listener.identify = configuration.https.clients.identify
+            listener.onUntrusted = { [logger] peer, reason in
+                logger.info("client's certificate refused", metadata: ["peer": "\(peer)", "cause": "\(reason)"])
+            }
+            return listener
         }
-        if let https = try resolved(configuration.https.address) {
-            listeners.append(
-                .init(
-                    address: https, inherited: inherited[https.description], mode: configuration.socketMode,
-                    credentials: credentials, proxies: proxies, identify: configuration.https.clients.identify,
-                    onUntrusted: { [logger] peer, reason in
-                        logger.info(
-                            "client's certificate refused",
-                            metadata: ["peer": "\(peer)", "cause": "\(reason)"])
-                    },
-                    onRejection: onRejection, handler: handler))
-        }
+        let listeners = try [
+            listener(configuration.http, isSecure: false, handler),
+            listener(configuration.https.address, isSecure: true, handler),
+            listener(configuration.s3.http, isSecure: false, respondS3),
+            listener(configuration.s3.https, isSecure: true, respondS3),
+        ].compactMap { $0 }
         for (address, listener) in zip(try server.start(listeners), listeners) {
             let tls = listener.credentials == nil ? "no" : "yes"
             logger.info("listening", metadata: ["address": "\(address)", "tls": "\(tls)"])
@@ -246,12 +252,15 @@ final class Service: Sendable {
                     maximumStagedBytes: bucket.maximumStagedBytes,
                     maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller, uploads: uploads,
                     maximumSessionBytes: bucket.stagedBytes, firebase: configuration.firebase(of: bucket),
+                    created: bucket.directory.map(File.birth) ?? 0,
                     asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil))
         }
         let cors = CORSPolicy(
             origins: configuration.corsOrigins, maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
             exposedHeaders: configuration.corsExposedHeaders)
-        return Gateway(buckets: buckets, cors: cors, callers: callers, observers: [observer], traces: traces)
+        return Gateway(
+            buckets: buckets, cors: cors, callers: callers, s3: configuration.s3.settings, observers: [observer],
+            traces: traces)
     }
 
     // MARK: Shutdown

@@ -7,7 +7,8 @@ extension ServiceManager {
     /// - Throws: An error that names a socket without a listener: the manager would hold its connections forever.
     func sockets(for configuration: Configuration) throws -> [BytewiseString: Int32] {
         let wanted = try [
-            configuration.http, configuration.https.address, configuration.operatorAddress,
+            configuration.http, configuration.https.address, configuration.operatorAddress, configuration.s3.http,
+            configuration.s3.https,
         ].compactMap { try resolved($0)?.description }
         var found: [BytewiseString: Int32] = [:]
         for socket in sockets {
@@ -43,6 +44,6 @@ extension Service {
 private struct StraySocket: Error, CustomStringConvertible {
     let address: String
     var description: String {
-        "the inherited socket \(address) is the address of no listener (listen.http, listen.https, listen.operator)"
+        "the inherited socket \(address) is the address of no listener (listen.http, listen.https, listen.operator, listen.s3)"
     }
 }

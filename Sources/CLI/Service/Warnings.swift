@@ -11,7 +11,7 @@ extension Configuration {
     /// The files that hold secrets.
     private var secretFiles: [String] {
         var settings = [
-            https.key, operatorToken, links.keys, uploads.keys, firestore.credentials,
+            https.key, operatorToken, links.keys, uploads.keys, s3.keys, s3.sessionKeys, firestore.credentials,
             traces.headers,
             fileWithSecret,
         ]

@@ -13,15 +13,24 @@ public final class Callers: Sendable {
     private let linkKeys: Lock<LinkKeys?>
     /// The maximum lifetime of a link in seconds, counted from the time of signing.
     let maximumLifetime: Int64
+    /// Verifies the signatures of S3 clients; nil if they are not served.
+    public let s3: S3Verifier?
 
     public init(
         authenticator: Authenticator? = nil, limits: CallerLimits = CallerLimits([]),
-        linkKeys: LinkKeys? = nil, maximumLifetime: Int64 = 7 * 86_400
+        linkKeys: LinkKeys? = nil, maximumLifetime: Int64 = 7 * 86_400, s3: S3Verifier? = nil
     ) {
         self.authenticator = authenticator
         self.limits = limits
         self.linkKeys = Lock(linkKeys)
         self.maximumLifetime = maximumLifetime
+        self.s3 = s3
+    }
+
+    /// Whether the source of a caller's credential is still configured.
+    func isConfigured(_ principal: Principal) -> Bool {
+        if principal.kind == .accessKey { return s3?.keys.isConfigured(principal) ?? false }
+        return authenticator?.isConfigured(principal) ?? (principal.kind == .certificate)
     }
 
     /// In development mode, serves requests for loopback hosts only. Otherwise a web page from another host could act

@@ -29,7 +29,7 @@ extension FirebaseAPI {
             return response
         case .patched(let object): return metadata(object, in: bucket)
         case .session(let report): return render(report, context)
-        case .deleted, .deletions, .link, .parts: return Response(status: 204)
+        case .deleted, .deletions, .link, .parts, .uploads: return Response(status: 204)
         case .response(let response): return response
         case .page: preconditionFailure("a page is rendered in slices")
         }

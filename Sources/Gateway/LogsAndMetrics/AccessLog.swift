@@ -48,7 +48,7 @@ public struct AccessLog: RequestObserver {
         }
         if let name = record.protocolOperation {
             line.raw(",\"s3_operation\":\"")
-            line.word("\(name)")
+            line.word(name)
             line.raw("\"")
         }
         line.field(",\"bucket\":", quoted: record.bucket)
@@ -106,7 +106,7 @@ public struct AccessLog: RequestObserver {
         line.word(record.operation?.rawValue ?? "-")
         line.pad(from: start, to: 7)
         line.word(record.path)
-        line.field(" s3=", word: record.protocolOperation.map { "\($0)" })
+        line.field(" s3=", word: record.protocolOperation)
         line.field(" bucket=", word: record.bucket)
         line.field(" principal=", word: record.principal)
         line.raw(" request=")

@@ -16,7 +16,7 @@ public final class RequestRecord: @unchecked Sendable {
     /// The operation on the bucket; nil if no route matched.
     public internal(set) var operation: RequestedAccess.Kind?
     /// The name of the operation in the request's protocol, if it has one: `PutObject`.
-    public internal(set) var protocolOperation: StaticString?
+    public internal(set) var protocolOperation: String?
     /// The bucket's name, if it is configured.
     public internal(set) var bucket: String?
     /// The method as received: any token.

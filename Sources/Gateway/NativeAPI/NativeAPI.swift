@@ -5,7 +5,7 @@ import Wire
 /// The gateway's own dialect: objects at `/b/BUCKET/o/NAME`, lists at `/b/BUCKET/o`.
 final class NativeAPI: Dialect {
     private let callers: Callers
-    let headers = HeaderCache()
+    let headers = HeaderCache { $0.appendFields(to: &$1) }
 
     /// - Parameter callers: Has the keys of signed links, if there are any.
     init(_ callers: Callers) { self.callers = callers }

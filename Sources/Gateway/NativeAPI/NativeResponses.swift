@@ -59,7 +59,7 @@ extension NativeAPI {
         case .deleted: return Response(status: 204)
         case .deletions(let results):
             return Response(status: 200, json: NativeAPI.json(results))
-        case .page: preconditionFailure("a page is rendered in slices")
+        case .page, .uploads: preconditionFailure("pages are rendered in slices, and uploads are not listed")
         case .response(let response): return response
         case .link(let link, let keys):
             var json = JSONWriter(reserving: 512)

@@ -44,7 +44,7 @@ extension ObjectAttributes {
         try extend(&property, value, field)
     }
 
-    private static func extend(_ property: inout String?, _ value: [UInt8], _ field: String)
+    static func extend(_ property: inout String?, _ value: [UInt8], _ field: String)
         throws(Problem)
     {
         if value.isEmpty { return }
@@ -206,7 +206,7 @@ extension ObjectMetadata {
         fields.append("x-object-metageneration", metageneration)
     }
 
-    private func append(_ name: StaticString, _ value: String?, to fields: inout HeaderFields) {
+    func append(_ name: StaticString, _ value: String?, to fields: inout HeaderFields) {
         if let value, !value.isEmpty, value.isFieldValue { fields.append(name, value) }
     }
 

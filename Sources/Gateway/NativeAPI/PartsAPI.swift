@@ -58,11 +58,13 @@ extension NativeAPI {
             guard let size = head.hasBody ? head.contentLength : 0 else {
                 throw Problem(.invalidArgument, "A part has a Content-Length.")
             }
-            return request(.put(number, size: size, try ExpectedDigests(fields)))
+            return request(.put(number, PartContent(size: size, digests: try ExpectedDigests(fields))))
         case .get where !token.isEmpty, .head where !token.isEmpty:
             let after = try number("after", in: 0...PartPlan.maximumNumber) ?? 0
             return request(.list(after: after, limit: try number("maxResults", in: 1...1000) ?? 1000))
-        case .post: return request(.complete(.none) { (text) throws(Problem) in try NativeAPI.selection(text) })
+        case .post:
+            return request(
+                .complete(.none) { (text) throws(Problem) in PartsSelection(parts: try NativeAPI.selection(text)) })
         case .delete where !token.isEmpty: return request(.cancel)
         default: throw Problem.methodNotAllowed(route.partsMethods)
         }

@@ -24,6 +24,8 @@ public final class Bucket: Sendable {
     let maximumSessionBytes: UInt64
     /// How the Firebase dialect serves the bucket; nil if it does not.
     let firebase: FirebaseSettings?
+    /// When the bucket was made, in milliseconds since 1970; 0 if that is not known.
+    let created: Int64
     /// Whether requests may wait for a service, so that this time is measured.
     let asksServices: Bool
     let turns = Turns()
@@ -37,7 +39,8 @@ public final class Bucket: Sendable {
         name: BucketName, driver: any BucketDriver, policy: any Policy, pathRules: PathRules = .none,
         firestore: FirestoreDocuments? = nil, maximumObjectSize: UInt64 = .max, staged: StagedBytes = StagedBytes(),
         maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max, uploads: Uploads = Uploads(),
-        maximumSessionBytes: UInt64 = 0, firebase: FirebaseSettings? = nil, asksServices: Bool = false,
+        maximumSessionBytes: UInt64 = 0, firebase: FirebaseSettings? = nil, created: Int64 = 0,
+        asksServices: Bool = false,
         changeObservers: [any ChangeObserver] = []
     ) {
         self.name = name.value
@@ -51,6 +54,7 @@ public final class Bucket: Sendable {
         self.uploads = uploads
         self.maximumSessionBytes = maximumSessionBytes
         self.firebase = firebase
+        self.created = created
         self.asksServices = asksServices
         self.changeObservers = changeObservers
     }

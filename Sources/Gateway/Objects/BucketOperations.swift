@@ -212,7 +212,9 @@ extension Preconditions {
             case .object(let found): found
             }
         if evaluate(object, reading: false) != nil {
-            throw Problem(BucketError(.preconditionFailed))
+            // For clients of S3, an object that must match is missing.
+            throw Problem(
+                BucketError(comparesS3Tags && ifMatch != nil && object == nil ? .objectNotFound : .preconditionFailed))
         }
     }
 }

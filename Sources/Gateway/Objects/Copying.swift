@@ -59,7 +59,8 @@ extension OperationHandler {
             if isContested { source = .unknown }
             let object = try await sources.object(&source)
             var plan = CopyPlan(
-                object, try copied(request.attributes ?? object.attributes, patch), removesSource: request.removesSource)
+                object, try copied(request.attributes ?? object.attributes, patch), removesSource: request.removesSource
+            )
             authorizer.proposal.attributes = plan.attributes
             authorizer.proposal.size = object.size
             authorizer.proposal.md5 = object.md5
@@ -173,7 +174,7 @@ extension OperationHandler {
     }
 
     /// Moves all bytes of a source into a sink.
-    private func move(_ source: any ByteSource, into sink: any ByteSink) async throws(Problem) {
+    func move(_ source: any ByteSource, into sink: any ByteSink) async throws(Problem) {
         var buffer = [UInt8](repeating: 0, count: 64 * 1024)
         while true {
             try await context.giveWay()
@@ -206,7 +207,7 @@ extension OperationHandler {
 }
 
 /// Authorizes what a copy or a move does to its source. Confined to the request's loop.
-private struct SourceAuthorizer {
+struct SourceAuthorizer {
     private let request: CopyRequest
     /// In bytes.
     private let maximumSize: UInt64

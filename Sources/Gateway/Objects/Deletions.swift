@@ -16,15 +16,17 @@ struct DeletionRequest {
     /// The maximum size of the body in bytes.
     static let maximumBytes = 2 << 20
 
+    /// Whether a missing object counts as deleted, whatever the conditions.
+    var isIdempotent = false
     /// Parses the body.
-    var decode: @Sendable ([UInt8], Bucket) throws(Problem) -> [Entry]
+    let decode: @Sendable ([UInt8], Bucket) throws(Problem) -> [Entry]
 }
 
 extension OperationHandler {
     /// Deletes objects, up to 16 at once. Each one is authorized by itself and has its own result.
     func deleteMany(_ request: DeletionRequest) async throws(Problem) -> OperationResult {
         let entries = try request.decode(try await context.collect(limit: DeletionRequest.maximumBytes), bucket)
-        let deletions = Deletions(self, entries)
+        let deletions = Deletions(self, entries, isIdempotent: request.isIdempotent)
         await withTaskGroup(of: Void.self) { group in
             for _ in 0..<min(16, entries.count) { group.addTask { await deletions.run() } }
         }
@@ -44,11 +46,13 @@ extension OperationHandler {
 private final class Deletions: @unchecked Sendable {
     private let handler: OperationHandler
     private let entries: [DeletionRequest.Entry]
+    private let isIdempotent: Bool
     private var next = 0
     private(set) var results: [(name: String, problem: Problem?)]
 
-    init(_ handler: OperationHandler, _ entries: [DeletionRequest.Entry]) {
+    init(_ handler: OperationHandler, _ entries: [DeletionRequest.Entry], isIdempotent: Bool) {
         self.handler = handler
+        self.isIdempotent = isIdempotent
         self.entries = entries
         results = entries.map { ($0.text, nil) }
     }
@@ -73,6 +77,7 @@ private final class Deletions: @unchecked Sendable {
             context, bucket, RequestedAccess(.delete, bucket: bucket.name, name), nil,
             parameters: handler.authorizer.parameters)
         let single = OperationHandler(context: context, authorizer: authorizer, bucket: bucket)
-        _ = try await single.delete(name, Conditions(.success(entry.conditions)))
+        _ = try await single.delete(
+            name, entry.conditions.isEmpty ? .none : Conditions(.success(entry.conditions)), isIdempotent: isIdempotent)
     }
 }

@@ -15,7 +15,7 @@ extension OperationHandler {
             }
         }
         page.cut(toBytes: OperationHandler.pageBytes)
-        if request.query.withProperties { try await hideUnreadable(&page) }
+        if request.query.withProperties, !request.showsAll { try await hideUnreadable(&page) }
         return .page(page, request)
     }
 

@@ -12,6 +12,8 @@ enum ObjectOperation {
     case upload(ObjectName, UploadRequest)
     /// An upload whose properties are at the beginning of its body: they become the operation that is performed.
     case describedUpload(ObjectName, (RequestContext) async throws(Problem) -> ObjectOperation)
+    /// An operation that is in the request's body, with the object's name and perhaps the caller's credential.
+    case form((RequestContext) async throws(Problem) -> ObjectOperation)
     /// An upload in several requests begins.
     indirect case createSession(ObjectName, UploadRequest, SessionCreation)
     /// Such an upload is continued, or asked about.
@@ -34,6 +36,8 @@ enum ObjectOperation {
     indirect case sign(ObjectName, SignRequest)
     /// Returns a response that depends on no object.
     case fixed(FixedResponse)
+    /// Lists the caller's uploads in parts.
+    case listUploads(UploadListRequest)
 
     /// The object of the operation; nil for a list, and for an upload session that is not looked up yet.
     var name: ObjectName? {
@@ -43,7 +47,7 @@ enum ObjectOperation {
             .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _),
             .copy(let name, _), .parts(let name, _):
             name
-        case .list, .session, .deleteMany, .fixed: nil
+        case .list, .session, .deleteMany, .fixed, .listUploads, .form: nil
         }
     }
 
@@ -57,7 +61,7 @@ enum ObjectOperation {
             .parts(let name, _):
             RequestedAccess(.create, bucket: bucket.name, name)
         // Its own name is decided on when it is known.
-        case .session: RequestedAccess(.create, bucket: bucket.name, name: "")
+        case .session, .form: RequestedAccess(.create, bucket: bucket.name, name: "")
         case .patch(let name, _), .changeTokens(let name, _):
             RequestedAccess(.update, bucket: bucket.name, name)
         case .delete(let name, _, _): RequestedAccess(.delete, bucket: bucket.name, name)
@@ -65,6 +69,7 @@ enum ObjectOperation {
         case .deleteMany: RequestedAccess(.delete, bucket: bucket.name, name: "")
         case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         case .fixed(let fixed): fixed.access
+        case .listUploads(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         }
     }
 }
@@ -125,6 +130,10 @@ struct RangeRequest {
 
     /// Selects the bytes to send.
     func select(from object: ObjectMetadata) -> ByteRange.Selection {
+        if let part {
+            guard let range = object.partRange(part) else { return .unsatisfiable }
+            return range.isEmpty ? .whole : .part(range)
+        }
         guard let range, !(ignoresEmpty && object.size == 0) else { return .whole }
         if let entityTag, entityTag != object.etag { return .whole }
         return range.select(size: object.size)
@@ -154,7 +163,7 @@ final class UploadRequest {
 
     /// The driver's plan for the upload.
     var plan: UploadPlan {
-        var plan = UploadPlan(attributes, size: size, digests: Set(digests.others.keys))
+        var plan = UploadPlan(attributes, size: size, digests: digests.algorithms)
         plan.md5 = digests.md5
         plan.crc32c = digests.crc32c
         return plan
@@ -179,6 +188,18 @@ protocol UploadBody: AnyObject {
 
     /// The upload has failed: the rest is not needed.
     func stop()
+
+    /// The digests that followed the object's bytes; nil if there are none.
+    var trailer: ExpectedDigests? { get }
+
+    /// The checksum that followed the object's bytes, to be kept with the object; nil if there is none.
+    var checksum: S3Properties.Checksum? { get }
+}
+
+extension UploadBody {
+    var trailer: ExpectedDigests? { nil }
+
+    var checksum: S3Properties.Checksum? { nil }
 }
 
 /// A change of metadata. The changes are in the body.
@@ -207,9 +228,12 @@ final class ListRequest {
     let after: String?
     /// The folder that the list reveals: the prefix up to its last `/`, without the slash.
     let folder: String
+    /// Whether the properties of all items are shown. Otherwise only those of items that the caller may `get`.
+    let showsAll: Bool
 
-    init(_ query: ListQuery, after: String?) {
+    init(_ query: ListQuery, after: String?, showsAll: Bool = false) {
         self.query = query
+        self.showsAll = showsAll
         self.after = after
         let slash = query.prefix.utf8.lastIndex(of: UInt8(ascii: "/"))
         folder = slash.map { String(query.prefix[..<$0]) } ?? ""

@@ -22,6 +22,7 @@ struct OperationHandler {
         case .stat(let name, let conditions): try await stat(name, conditions)
         case .upload(let name, let request): try await upload(name, request)
         case .describedUpload(_, let read): try await perform(try await read(context))
+        case .form(let read): try await perform(form: read)
         case .createSession(let name, let request, let creation): try await createSession(name, request, creation)
         case .session(let request): try await session(request)
         case .parts(let name, let request): try await parts(name, request)
@@ -35,7 +36,18 @@ struct OperationHandler {
         case .list(let request): try await list(request)
         case .sign(let name, let request): try await sign(name, request)
         case .fixed(let fixed): try await respond(fixed)
+        case .listUploads(let request): try await listUploads(request)
         }
+    }
+
+    private func perform(form read: (RequestContext) async throws(Problem) -> ObjectOperation)
+        async throws(Problem) -> OperationResult
+    {
+        let operation = try await read(context)
+        let access = operation.access(in: bucket)
+        context.record.operation = access.kind
+        let authorizer = Authorizer(context, bucket, access, nil, parameters: authorizer.parameters)
+        return try await OperationHandler(context: context, authorizer: authorizer, bucket: bucket).perform(operation)
     }
 
     private func respond(_ fixed: FixedResponse) async throws(Problem) -> OperationResult {

@@ -22,6 +22,8 @@ enum OperationResult {
     /// The link to sign, and its keys.
     indirect case link(SignedLink, LinkKeys)
     indirect case response(Response)
+    /// Uploads in parts, ordered by name and token.
+    case uploads([ListedUpload])
 }
 
 /// Bytes of an object.

@@ -138,11 +138,9 @@ extension OperationHandler {
         if facts.size != context.record.bytesIn {
             throw Problem(.invalidArgument, "The body does not have its declared length.")
         }
-        if let algorithm = request.digests.mismatch(facts) {
-            throw Problem(
-                .checksumMismatch,
-                "The \(algorithm) of the received bytes is another; nothing was stored.")
-        }
+        try request.digests.verify(facts, "nothing was stored")
+        try request.body?.trailer?.verify(facts, "nothing was stored")
+        if let checksum = request.body?.checksum { _ = upload.keep(checksum) }
         return facts
     }
 

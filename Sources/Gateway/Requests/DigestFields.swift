@@ -7,8 +7,20 @@ struct ExpectedDigests: Equatable {
     var md5: [UInt8]?
     var crc32c: UInt32?
     var others: [DigestAlgorithm: [UInt8]] = [:]
+    /// The SHA-256 that a signature covers.
+    var payload: [UInt8]?
+    /// The checksum that follows the bytes (``UploadBody/trailer``).
+    var trailer: ChecksumAlgorithm?
 
     init() {}
+
+    /// The digests to compute besides md5 and crc32c.
+    var algorithms: Set<DigestAlgorithm> {
+        var algorithms = Set(others.keys)
+        if payload != nil { algorithms.insert(.sha256) }
+        if let digest = trailer?.digest { algorithms.insert(digest) }
+        return algorithms
+    }
 
     /// - Throws: ``Problem``: `invalid-argument` for a malformed field, `checksum-mismatch` for contradicting fields.
     init(_ fields: HeaderFields) throws(Problem) {
@@ -89,6 +101,19 @@ struct ExpectedDigests: Equatable {
             return algorithm.rawValue
         }
         return nil
+    }
+
+    /// Compares the received bytes with the digests.
+    /// - Parameter result: What happened to the bytes, for the message.
+    /// - Throws: ``Problem`` with `checksum-mismatch`.
+    func verify(_ facts: ContentFacts, _ result: String) throws(Problem) {
+        if let payload, facts.digests[.sha256] != payload {
+            throw Problem(
+                .checksumMismatch, "The provided 'x-amz-content-sha256' header does not match what was computed.",
+                dialect: DialectError(status: 400, code: "XAmzContentSHA256Mismatch"))
+        }
+        guard let algorithm = mismatch(facts) else { return }
+        throw Problem(.checksumMismatch, "The \(algorithm) of the received bytes is another; \(result).")
     }
 }
 

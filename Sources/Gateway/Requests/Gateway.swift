@@ -18,8 +18,13 @@ public final class Gateway: Sendable {
     private let requestIds = RequestIDs.shared
 
     /// The dialects. The first one also handles paths that belong to no dialect.
-    static func dialects(_ callers: Callers, _ buckets: [Bucket]) -> [any Dialect] {
-        [NativeAPI(callers), FirebaseAPI()] + (TusAPI(buckets).map { [$0] } ?? [])
+    static func dialects(_ callers: Callers, _ buckets: [Bucket], _ s3: S3Settings? = nil) -> [any Dialect] {
+        var dialects: [any Dialect] = [NativeAPI(callers)]
+        // Before the others, because S3 clients may use any path.
+        if let s3, let verifier = callers.s3 { dialects.append(S3API(s3, verifier)) }
+        dialects.append(FirebaseAPI())
+        if let tus = TusAPI(buckets) { dialects.append(tus) }
+        return dialects
     }
 
     /// - Parameters:
@@ -27,15 +32,17 @@ public final class Gateway: Sendable {
     ///   - cors: If nil, browsers reject calls from pages of other origins.
     ///   - callers: How callers are identified and limited.
     ///   - observers: Called at the end of every request.
+    ///   - s3: How S3 clients are served; nil if they are not. Requires ``Callers/s3``.
     ///   - traces: Where spans are recorded; nil if they are not.
     ///   - wallClock: Seconds since 1970.
     public convenience init(
-        buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown, observers: [any RequestObserver],
+        buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown, s3: S3Settings? = nil,
+        observers: [any RequestObserver],
         traces: TraceExporter? = nil, wallClock: @escaping @Sendable () -> Int64 = SystemClock.seconds
     ) {
         self.init(
             buckets: buckets, cors: cors, callers: callers,
-            dialects: Gateway.dialects(callers, buckets), observers: observers, traces: traces,
+            dialects: Gateway.dialects(callers, buckets, s3), observers: observers, traces: traces,
             wallClock: wallClock)
     }
 
@@ -64,7 +71,8 @@ public final class Gateway: Sendable {
     /// - Parameter isForS3: Whether the request arrived at the listener for S3.
     public func respond(_ exchange: Exchange, isForS3: Bool = false) async {
         let context = RequestContext(
-            exchange, isForS3: isForS3, callers: callers, requestId: requestIds.next(), observers: observers, traces: traces,
+            exchange, isForS3: isForS3, callers: callers, requestId: requestIds.next(), observers: observers,
+            traces: traces,
             readsDetails: readsDetails, now: wallClock)
         let dialect = dialect(for: context)
         let response: Response
@@ -98,6 +106,11 @@ public final class Gateway: Sendable {
         }
         if case .service = route.path { return try await dialect.serve(route, context, callers, buckets) }
         let (operation, handler) = try begin(context, route, dialect)
+        if context.respondsEarly {
+            return try await early(context, dialect) { () async throws(Problem) in
+                try await self.performed(operation, of: route, handler, context, dialect)
+            }
+        }
         let trace = context.record.trace
         if let trace {
             return try await traced(trace) { () async throws(Problem) in
@@ -105,6 +118,17 @@ public final class Gateway: Sendable {
             }
         }
         return try await performed(operation, of: route, handler, context, dialect)
+    }
+
+    /// Performs an operation that may take minutes.
+    @inline(never)
+    private func early(
+        _ context: RequestContext, _ dialect: any Dialect, _ perform: @escaping () async throws(Problem) -> Response
+    ) async throws(Problem) -> Response {
+        try await EarlyResponse.response(on: context.exchange.loop, perform) { problem in
+            context.failed(problem)
+            return dialect.render(dialect.shown(problem, of: context), of: context)
+        }
     }
 
     // Not inlined, because two places call it, and the task would reserve memory for both.

@@ -18,6 +18,9 @@ struct NameTable<Value: Sendable>: Sendable {
         self.entries = entries
     }
 
+    /// In no particular order.
+    var values: [Value] { entries.compactMap { $0?.value } }
+
     subscript(name: String) -> Value? {
         var slot = BytewiseString.hash(of: name, below: entries.count)
         while entries[slot] != nil {

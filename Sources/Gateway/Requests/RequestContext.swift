@@ -45,6 +45,8 @@ final class RequestContext {
     var upload: UploadReport?
     /// Whether the request arrived at the listener for S3.
     let isForS3: Bool
+    /// Whether the response may begin before the operation has ended, because that may take minutes.
+    var respondsEarly = false
     /// What the dialect has parsed of the request, for its own use.
     var parsed: (any AnyObject)?
     /// The caller's use of its limits, if its group has any.
@@ -59,7 +61,8 @@ final class RequestContext {
     ///   - traces: If nil, no spans are exported, and only a caller's trace is continued.
     ///   - readsDetails: Whether the record's details are read.
     init(
-        _ exchange: Exchange, isForS3: Bool = false, callers: Callers, requestId: String, observers: [any RequestObserver],
+        _ exchange: Exchange, isForS3: Bool = false, callers: Callers, requestId: String,
+        observers: [any RequestObserver],
         traces: TraceExporter?, readsDetails: Bool, now: @escaping @Sendable () -> Int64
     ) {
         self.exchange = exchange

@@ -86,6 +86,8 @@ struct QueryParameters: Equatable {
     /// Whether a parameter was left out because its name can't be decoded.
     private(set) var isIncomplete = false
 
+    init(_ all: [Parameter]) { self.all = all }
+
     init(_ text: ArraySlice<UInt8>?) {
         guard let text else { return }
         for part in text.split(separator: UInt8(ascii: "&")) {

@@ -172,7 +172,7 @@ extension OperationHandler {
     /// Records `bytes` as the staged size of the upload.
     private func stage(_ bytes: UInt64, _ upload: OpenUpload) throws(Problem) {
         do throws(UploadLedger.LimitExceeded) {
-            try bucket.uploads.ledger.set(upload.id, bytes: bytes, sessionLimits)
+            try bucket.uploads.ledger.set(upload.id, bytes: bytes, sessionLimits(upload.context.dialect))
         } catch {
             // Bytes are arriving and can't wait. The client's next attempt finds the corrected count.
             if let driver = bucket.driver as? any SessionDriver {

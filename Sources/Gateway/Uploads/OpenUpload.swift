@@ -50,9 +50,10 @@ extension OperationHandler {
     var uploads: Uploads { bucket.uploads }
 
     /// The limits of open sessions of this bucket.
-    var sessionLimits: UploadLedger.Limits {
+    func sessionLimits(_ dialect: UploadDialect) -> UploadLedger.Limits {
         UploadLedger.Limits(
-            sessions: uploads.settings.sessions, bytes: uploads.settings.stagedBytes,
+            sessions: dialect == .s3 ? uploads.settings.s3Uploads : uploads.settings.sessions,
+            bytes: uploads.settings.stagedBytes,
             bucketBytes: bucket.maximumSessionBytes)
     }
 
@@ -117,13 +118,13 @@ extension OperationHandler {
         async throws(Problem)
     {
         do throws(UploadLedger.LimitExceeded) {
-            return try uploads.ledger.reserve(entry, sessionLimits)
+            return try uploads.ledger.reserve(entry, sessionLimits(entry.dialect))
         } catch {
             await uploads.refresh(
                 bucket.name, driver, owner: error == .bucketBytes ? nil : entry.owner)
         }
         do throws(UploadLedger.LimitExceeded) {
-            try uploads.ledger.reserve(entry, sessionLimits)
+            try uploads.ledger.reserve(entry, sessionLimits(entry.dialect))
         } catch {
             throw Problem(error)
         }
@@ -141,10 +142,7 @@ extension OperationHandler {
             }
         }
         guard let principal = upload.caller?.principal else { return }
-        guard
-            context.callers.authenticator?.isConfigured(principal)
-                ?? (principal.kind == .certificate)
-        else {
+        guard context.callers.isConfigured(principal) else {
             throw Problem(
                 .unauthorized, Problem.denied,
                 cause: "the \(principal.kind.rawValue) source of the upload's creator is not configured any more")

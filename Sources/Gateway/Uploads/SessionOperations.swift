@@ -205,15 +205,15 @@ extension OperationHandler {
 
     /// Evaluates the current rules with the complete body, and commits the object. If the upload was committed before,
     /// also by another gateway at the same time, the result is the same.
-    /// - Parameter selection: The parts of the object, for an upload in parts.
-    func finish(_ upload: OpenUpload, _ selection: [SelectedPart]? = nil) async throws(Problem) -> OperationResult {
+    /// - Parameter selection: The parts of the object, for an upload in parts, at least one.
+    func finish(_ upload: OpenUpload, _ selection: PartsSelection? = nil) async throws(Problem) -> OperationResult {
         context.outlivesClient = true
         await uploads.finishing.take(upload.id.text)
         defer { uploads.finishing.end(upload.id.text) }
         return try await repeatedly { () throws(Problem) in try await finishOnce(upload, selection) }
     }
 
-    private func finishOnce(_ upload: OpenUpload, _ selection: [SelectedPart]?) async throws(Problem)
+    private func finishOnce(_ upload: OpenUpload, _ selection: PartsSelection?) async throws(Problem)
         -> OperationResult
     {
         let state: SessionState
@@ -223,7 +223,7 @@ extension OperationHandler {
             state = try await uncancelled { () throws(SessionError) in try await session.state() }
             if state.end == nil {
                 if let selection, let session = upload.session as? any PartsUpload {
-                    try await session.select(selection)
+                    try await session.select(selection.parts, checksum: selection.checksum)
                 }
                 known = try await upload.session.finish()
             }
@@ -237,6 +237,9 @@ extension OperationHandler {
                 throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
             }
             upload.state.offset = facts.size
+        }
+        if let size = selection?.size, size != facts.size {
+            throw Problem(SessionError.lengthMismatch(declared: size))
         }
         guard facts.size == upload.state.offset else {
             throw Problem(SessionError.offsetMismatch(durable: facts.size), offset: upload.state.offset)
@@ -310,7 +313,13 @@ extension OperationHandler {
             do throws(SessionError) {
                 return try await session.commit(facts, pins, resultUntil: until)
             } catch {
-                throw Problem(error)
+                let problem = Problem(error)
+                if problem.code == .preconditionFailed, saved.conditions.comparesS3Tags, saved.conditions.ifMatch != nil
+                {
+                    // A missing object is reported as such.
+                    try saved.conditions.check(try await bucket.current(upload.name))
+                }
+                throw problem
             }
         }
         if !result.isRepeated { bucket.changed(.stored(result.metadata)) }

@@ -148,15 +148,24 @@ extension Problem {
                 .checksumMismatch,
                 "Different bytes were sent at one offset of the upload; nothing was stored.")
         case .noSuchPart(let number):
-            self.init(.invalidArgument, "Part \(number) does not exist, or has other bytes.")
+            self.init(
+                .invalidArgument, "Part \(number) does not exist, or has other bytes.",
+                dialect: DialectError(status: 400, code: "InvalidPart"))
         case .partTooSmall(let number, let minimum):
-            self.init(.invalidArgument, "Part \(number) is not the last one and has less than \(minimum) bytes.")
+            self.init(
+                .invalidArgument, "Part \(number) is not the last one and has less than \(minimum) bytes.",
+                dialect: DialectError(
+                    status: 400, code: "EntityTooSmall",
+                    members: [("PartNumber", "\(number)"), ("MinSizeAllowed", "\(minimum)")]))
         case .store(let error): self.init(error)
         }
     }
 
     private static let superseded = "A newer request of this upload has stopped this one."
     private static let finished = "The upload has ended."
+
+    /// Whether the upload had ended before the request.
+    var isFinished: Bool { code == .uploadConflict && detail == Problem.finished }
 
     /// Whether another request may have changed the upload meanwhile, so that its state must be read again.
     var isDisturbance: Bool {

@@ -165,14 +165,20 @@ public struct UploadKeys: Sendable, Equatable {
     }
 
     /// Returns the token, encrypted with the newest key.
-    func seal(_ token: PartsToken) -> String { seal(token.bytes) }
+    func seal(_ token: PartsToken) -> String { seal(token.bytes, isStable: token.dialect == .s3) }
 
-    private func seal(_ text: [UInt8]) -> String {
+    /// - Parameter isStable: Whether the same text always gives the same token: the nonce is then derived from the text.
+    private func seal(_ text: [UInt8], isStable: Bool = false) -> String {
         let key = keys.newest
         let header = [UInt8(key.id.utf8.count)] + key.id.utf8
-        let nonce = AES256GCM.randomNonce()
+        let nonce = isStable ? UploadKeys.nonce(key, text) : AES256GCM.randomNonce()
         let sealed = cipher(key).seal(text, nonce: nonce, authenticated: header)
         return Base64.encodeForURL(header + nonce + sealed)
+    }
+
+    private static func nonce(_ key: LinkKey, _ text: [UInt8]) -> [UInt8] {
+        let nonceKey = HMAC.sha256(key: key.secret, Array("sluice upload nonce 1".utf8).span.bytes)
+        return Array(HMAC.sha256(key: nonceKey, text.span.bytes).prefix(AES256GCM.nonceBytes))
     }
 
     /// Decrypts a token; nil for anything else, even for another encoding of the same bytes.

@@ -12,6 +12,8 @@ public struct UploadSettings: Sendable {
     public var resultLifetime: Int64 = 3600
     /// The maximum number of open sessions of each caller; 0 is no limit.
     public var sessions = 64
+    /// The same of multipart uploads of S3.
+    public var s3Uploads = 1000
     /// The maximum size of each caller's open sessions in bytes; 0 is no limit.
     public var stagedBytes: UInt64 = 256 << 30
     /// The origin of session URLs, without a slash at the end; nil for the request's origin.

@@ -95,6 +95,9 @@ public struct AccessKeys: Sendable {
     /// The number of keys.
     public var count: Int { keys.count }
 
+    /// The caller groups of the keys.
+    public var groups: Set<BytewiseString> { Set(keys.values.map { BytewiseString($0.principal.group) }) }
+
     /// The key with this id.
     public func find(_ id: String) -> AccessKey? { keys[id] }
 

@@ -6,7 +6,7 @@ import Wire
 /// Verifies the signatures of requests (AWS Signature Version 4), in `Authorization`, in the query and in forms.
 ///
 /// The keys may be replaced at any time, from any thread.
-final class S3Verifier: Sendable {
+public final class S3Verifier: Sendable {
     /// The tolerated difference between a request's time and the gateway's in seconds.
     static let maximumSkew: Int64 = 15 * 60
     /// The maximum lifetime of a presigned URL in seconds.
@@ -27,7 +27,7 @@ final class S3Verifier: Sendable {
     ///   - region: The only region that credentials of S3 may have; nil for any.
     ///   - sessionKeys: nil if there are no temporary credentials.
     ///   - isConfigured: Whether the source of a session's caller is still configured.
-    init(
+    public init(
         region: String?, keys: AccessKeys, sessionKeys: S3SessionKeys?,
         isConfigured: @escaping @Sendable (Principal) -> Bool
     ) {
@@ -43,10 +43,10 @@ final class S3Verifier: Sendable {
     var sessionKeys: S3SessionKeys? { state.withLock { $0.sessionKeys } }
 
     /// Replaces the access keys. A removed key is unknown from now on.
-    func replace(_ keys: AccessKeys) { change { $0.keys = keys } }
+    public func replace(_ keys: AccessKeys) { change { $0.keys = keys } }
 
     /// Replaces the keys of temporary credentials.
-    func replace(_ keys: S3SessionKeys?) { change { $0.sessionKeys = keys } }
+    public func replace(_ keys: S3SessionKeys?) { change { $0.sessionKeys = keys } }
 
     private func change(_ body: (inout State) -> Void) {
         state.withLock { state in

@@ -4,7 +4,7 @@ import System
 import Wire
 
 /// Caches the header fields of recently sent objects; they depend only on the object's version. Saves 13,000 of the 54,000
-/// instructions of a small GET from a directory. Only ``NativeAPI`` uses it.
+/// instructions of a small GET from a directory. Each dialect that uses it has its own.
 final class HeaderCache: Sendable {
     private struct Entry {
         var object: ObjectMetadata
@@ -16,6 +16,10 @@ final class HeaderCache: Sendable {
     private static let maximumPairs = 512
 
     private let entries = Lock<[Entry?]>([])
+    private let append: @Sendable (ObjectMetadata, inout HeaderFields) -> Void
+
+    /// - Parameter append: Adds the fields of an object.
+    init(_ append: @escaping @Sendable (ObjectMetadata, inout HeaderFields) -> Void) { self.append = append }
 
     /// The fields of `GET` and `HEAD` responses for `object`, without the length.
     func fields(of object: ObjectMetadata) -> HeaderFields {
@@ -28,7 +32,7 @@ final class HeaderCache: Sendable {
         }
         if let known { return known }
         var fields = HeaderFields(reserving: 768)
-        object.appendFields(to: &fields)
+        append(object, &fields)
         if object.attributes.pairBytes > HeaderCache.maximumPairs { return fields }
         entries.withLock { entries in
             if entries.isEmpty { entries = Array(repeating: nil, count: HeaderCache.slotCount) }

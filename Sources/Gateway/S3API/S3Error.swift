@@ -1,0 +1,179 @@
+import Buckets
+import HTTPServer
+import Wire
+import XML
+
+/// The errors of the S3 API that the common problems don't have.
+enum S3Error {
+    static let denied = "Access Denied"
+
+    static func accessDenied(_ cause: String, _ message: String = denied) -> Problem {
+        Problem(.unauthorized, message, cause: cause, dialect: DialectError(status: 403, code: "AccessDenied"))
+    }
+
+    static func invalidArgument(_ message: String, _ name: String, _ value: String) -> Problem {
+        Problem(
+            .invalidArgument, message,
+            dialect: DialectError(
+                status: 400, code: "InvalidArgument", members: [("ArgumentName", name), ("ArgumentValue", value)]))
+    }
+
+    static func invalidRequest(_ message: String) -> Problem { bad("InvalidRequest", message) }
+
+    /// An error with status 400.
+    static func bad(_ code: StaticString, _ message: String) -> Problem {
+        Problem(.invalidArgument, message, dialect: DialectError(status: 400, code: code))
+    }
+
+    static let notImplemented = Problem(
+        .notImplemented, "A header you provided implies functionality that is not implemented.",
+        dialect: DialectError(status: 501, code: "NotImplemented"))
+
+    static let noLength = Problem(
+        .invalidArgument, "You must provide the Content-Length HTTP header.",
+        dialect: DialectError(status: 411, code: "MissingContentLength"))
+
+    static let malformedXML = bad(
+        "MalformedXML",
+        "The XML you provided was not well-formed or did not validate against our published schema")
+
+    static func notFound(_ code: StaticString, _ message: String) -> Problem {
+        Problem(.notFound, message, dialect: DialectError(status: 404, code: code))
+    }
+
+    static let noSuchKey = Problem(BucketError(.objectNotFound))
+}
+
+extension Problem {
+    /// The status, code and message in an S3 response.
+    fileprivate var s3: (status: Int, code: StaticString, message: String) {
+        if let dialect { return (dialect.status, dialect.code, detail) }
+        switch code {
+        case .unauthenticated, .unauthorized, .certificateExpired, .certificateUntrusted, .unknownIssuer,
+            .wrongAudience,
+            .tokenMalformed, .unsupportedScheme, .tokenExpired, .tokenNotYetValid, .badSignature, .unknownToken,
+            .invalidLink, .linkExpired:
+            return (403, "AccessDenied", S3Error.denied)
+        case .objectNotFound: return (404, "NoSuchKey", "The specified key does not exist.")
+        case .bucketNotFound, .notFound: return (404, "NoSuchBucket", "The specified bucket does not exist")
+        case .uploadNotFound:
+            return (
+                404, "NoSuchUpload",
+                "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+            )
+        case .invalidName, .invalidArgument, .uploadLengthMismatch, .unsupportedMediaType:
+            return (400, "InvalidArgument", detail)
+        case .methodNotAllowed:
+            return (405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
+        case .checksumMismatch: return (400, "BadDigest", "The digest you specified did not match what we received.")
+        case .preconditionFailed:
+            return (412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+        case .rangeNotSatisfiable: return (416, "InvalidRange", "The requested range is not satisfiable")
+        case .payloadTooLarge:
+            return (400, "EntityTooLarge", "Your proposed upload exceeds the maximum allowed size")
+        case .tooManyUploads, .tooManyRequests, .overloaded:
+            return (503, "SlowDown", "Please reduce your request rate.")
+        case .requestTimeout:
+            return (
+                400, "RequestTimeout",
+                "Your socket connection to the server was not read from or written to within the timeout period."
+            )
+        case .upstreamUnavailable, .upstreamTimeout, .keysUnavailable:
+            return (503, "ServiceUnavailable", "Service is unable to handle request.")
+        case .insufficientStorage: return (507, "InsufficientStorage", detail)
+        case .uploadOffsetMismatch, .uploadConflict: return (409, "OperationAborted", detail)
+        case .misdirectedRequest: return (421, "MisdirectedRequest", detail)
+        case .notImplemented: return (501, "NotImplemented", detail)
+        case .internal:
+            return (500, "InternalError", "We encountered an internal error. Please try again.")
+        }
+    }
+
+    /// Further elements of the response.
+    fileprivate var s3Members: [(name: StaticString, value: String)] {
+        if let dialect { return dialect.members }
+        switch code {
+        case .rangeNotSatisfiable:
+            guard let field, let slash = field.value.lastIndex(of: "/") else { return [] }
+            return [("ActualObjectSize", String(field.value[slash...].dropFirst()))]
+        default: return []
+        }
+    }
+
+    /// The code in an S3 response.
+    var s3Code: StaticString { s3.code }
+
+    /// The code and message of one entry of a response to a request about many objects.
+    func writeS3(to xml: inout XMLWriter) {
+        let (_, code, message) = s3
+        xml.element("Code", "\(code)")
+        xml.element("Message", message)
+    }
+}
+
+extension S3API {
+    func render(_ problem: Problem, _ requestId: String) -> Response {
+        rendered(problem, requestId, resource: nil)
+    }
+
+    func render(_ problem: Problem, of context: RequestContext) -> Response {
+        rendered(problem, context.record.requestId, resource: context.record.path)
+    }
+
+    private func rendered(_ problem: Problem, _ requestId: String, resource: String?) -> Response {
+        let (status, code, message) = problem.s3
+        var xml = XMLWriter()
+        if problem.dialect?.isSTS == true {
+            xml.begin("ErrorResponse", namespace: S3API.stsNamespace)
+            xml.begin("Error")
+            xml.element("Type", "Sender")
+            xml.element("Code", "\(code)")
+            xml.element("Message", message)
+            xml.end("Error")
+            xml.element("RequestId", requestId)
+            xml.end("ErrorResponse")
+            return Response(status: status, xml: xml)
+        }
+        xml.begin("Error")
+        xml.element("Code", "\(code)")
+        xml.element("Message", message)
+        for member in problem.s3Members { xml.element(member.name, member.value) }
+        if let resource { xml.element("Resource", resource) }
+        xml.element("RequestId", requestId)
+        xml.element("HostId", requestId)
+        xml.end("Error")
+        var response = Response(status: status, xml: xml)
+        S3API.identify(&response.head.fields, requestId)
+        return response
+    }
+
+    /// Adds the fields by which clients report a request.
+    static func identify(_ fields: inout HeaderFields, _ requestId: String) {
+        fields.append("x-amz-request-id", requestId)
+        fields.append("x-amz-id-2", requestId)
+    }
+
+    /// What `WWW-Authenticate` offers no S3 client can do, and it has status 403.
+    func shown(_ problem: Problem, of context: RequestContext) -> Problem {
+        if problem.code == .rangeNotSatisfiable, let request = context.parsed as? S3Request, request.range.part != nil {
+            return S3Error.bad("InvalidPart", "The requested partnumber is not satisfiable")
+        }
+        if problem.isFinished { return Problem(uploadNotFound: "the upload has ended") }
+        if problem.code == .payloadTooLarge, problem.dialect == nil, let request = context.parsed as? S3Request,
+            request.operation == .deleteObjects || request.operation == .completeUpload
+        {
+            return S3Error.malformedXML
+        }
+        guard let field = problem.field, "\(field.name)" == "www-authenticate" else { return problem }
+        return Problem(
+            problem.code, problem.detail, cause: problem.cause, members: problem.members, dialect: problem.dialect)
+    }
+}
+
+extension Response {
+    init(status: Int, xml: XMLWriter) {
+        self.init(status: status)
+        head.fields.append("content-type", "application/xml")
+        body = .bytes(xml.bytes)
+    }
+}
