@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config, items):
     if name == upstreams.DIRECTORY:
         return
     kept = [item for item in items if "upstream" in item.fixturenames
-            and (item.path.parent.name not in ("uploads", "firebase") or name in known_limits.SESSIONS)]
+            and (item.path.parent.name not in ("uploads", "firebase", "s3") or name in known_limits.SESSIONS)]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
     for item in items:

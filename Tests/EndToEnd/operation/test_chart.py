@@ -127,6 +127,20 @@ def test_a_shared_gateway_waits_until_nodes_know_that_it_leaves():
     assert "drainDelay" not in configuration(render(values(CHART / "examples" / "sidecar.yaml"))).get("limits", {})
 
 
+@pytest.mark.parametrize(("shape", "tls", "listeners", "port"), [
+    ("gateway", {"secretName": "x"}, {"https": "0.0.0.0:9443"}, 9443), ("gateway", {"plaintext": True}, {"http": "0.0.0.0:9000"}, 9000),
+    ("sidecar", {}, {"http": "127.0.0.1:9000"}, None)])
+def test_a_listener_for_s3_clients(shape, tls, listeners, port):
+    given = {**values(CHART / "examples" / f"{shape}.yaml"), "s3": {"enabled": True}, "tls": tls}
+    objects = render(given)
+    assert configuration(objects)["listen"]["s3"] == listeners
+    assert [each["containerPort"] for each in gateway(objects)["ports"] if each["name"] == "s3"] == ([port] if port else [])
+    ports = [each["port"] for service in objects.get("Service", []) for each in service["spec"]["ports"] if each["name"] == "s3"]
+    assert ports == ([port] if port else [])
+    given["s3"]["enabled"] = False
+    assert "s3" not in configuration(render(given))["listen"]
+
+
 def test_the_shapes():
     objects = render(values(CHART / "examples" / "gateway.yaml"))
     assert "replicas" not in objects["Deployment"][0]["spec"], "the autoscaler sets them"
@@ -324,7 +338,8 @@ def test_the_schema_has_the_keys_of_the_reference():
             yield from (f"NAME.{one}" for one in names(part["additionalProperties"]))
 
     missing = set(config_schema.keys()) - set(names(schema))
-    assert missing == {"rules", "listen.operator", "listen.https.address", "listen.https.certificate", "listen.https.key"}
+    assert missing == {"rules", "listen.operator", "listen.https.address", "listen.https.certificate", "listen.https.key",
+                       "listen.s3.http", "listen.s3.https"}
 
 
 def test_the_schema_is_one_and_names_every_value():

@@ -62,6 +62,11 @@ LIMITS = [
     (("rclone",), "test_a_denied_upload_sends_no_body", {"a condition", "a missing object"}, NO_CONDITIONS),
     (("rclone",), "test_curl_gets_the_denial_without_sending", None, NO_CONDITIONS),
     (("rclone",), "test_writers_of_one_name_take_turns", None, NO_CONDITIONS),
+    # S3 in front
+    (S3, "test_checksums_of_parts", None, "its list of parts has no checksums"),
+    (S3, "test_a_part_by_its_number", None, "its objects have no sizes of their parts"),
+    (("moto",), "test_gaps_and_unlisted_parts", None, "it lists no parts after a number"),
+    (("seaweedfs",), "test_names", {"clear-dir/", "dir/"}, "a folder has no bytes there"),
     # Emulators of Google Cloud Storage
     (("fake-gcs-server",), ON_THERE,
      {"If-None-Match: *", "X-Object-Generation-Match: 0", "X-Object-Generation-Match: 1"}, IGNORED),

@@ -72,7 +72,7 @@ class Server:
         return cls.started
 
     def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None,
-                 ready=200, arguments=(), rules="none", namespace=None):
+                 ready=200, arguments=(), rules="none", namespace=None, s3=False):
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         if namespace:
@@ -80,11 +80,14 @@ class Server:
         self.http, self.https, self.operator = free_port(), free_port(), free_port()
         if buckets is None:
             buckets = f"  photos: {{ directory: {{ path: {self.directory}/photos }} }}\n"
+        #: The port of the S3 listener, if there is one, and of its TLS listener.
+        self.s3, self.s3_tls = (free_port(), free_port()) if s3 else (None, None)
+        listeners = f"  s3: {{ http: {self.host}:{self.s3}, https: {self.host}:{self.s3_tls} }}\n" if s3 else ""
         https = f"  https: {{ address: {self.host}:{self.https}, certificate: self-signed }}\n"
         self.config = self.directory / "sluice.yaml"
         self.config.write_text(
             f"listen:\n  http: {self.host}:{self.http}\n{https if tls else ''}"
-            f"  operator: {self.host}:{self.operator}\n"
+            f"{listeners}  operator: {self.host}:{self.operator}\n"
             f"threads: {threads}\nrules: {rules}\nbuckets:\n{buckets}{extra}"
         )
         self.environment = environment or {}

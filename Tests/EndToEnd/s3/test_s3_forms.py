@@ -1,0 +1,82 @@
+"""Uploads by forms of browsers (POST policies)."""
+
+import urllib.error
+import urllib.request
+
+import pytest
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def post(form, body, fields=(), file="x.txt", order=True):
+    """Sends a form; returns the status, the fields and the body of the response."""
+    boundary = "----boundary7351"
+    parts = [*form["fields"].items(), *dict(fields).items()]
+    text = b""
+    for name, value in parts:
+        text += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+    text += (f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{file}"\r\n'
+             "Content-Type: text/plain\r\n\r\n").encode() + body + f"\r\n--{boundary}--\r\n".encode()
+    request = urllib.request.Request(form["url"], data=text, method="POST",
+                                     headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})
+    try:
+        with urllib.request.build_opener(NoRedirect).open(request) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def presigned(s3, key, fields=None, conditions=None):
+    form = s3.generate_presigned_post("photos", key, Fields=fields, Conditions=conditions)
+    return form
+
+
+def test_a_form_uploads(s3_clear, folder):
+    form = presigned(s3_clear, f"{folder}/${{filename}}", {"success_action_status": "201", "x-amz-meta-kind": "oak"},
+                     [{"success_action_status": "201"}, {"x-amz-meta-kind": "oak"}])
+    status, fields, body = post(form, b"bytes", file="dir/a b.txt")
+    assert status == 201 and b"<PostResponse>" in body and b"a b.txt</Key>" in body, (status, body)
+    got = s3_clear.get_object(Bucket="photos", Key=f"{folder}/a b.txt")
+    assert got["Body"].read() == b"bytes" and got["Metadata"] == {"kind": "oak"} and got["ContentType"] == "text/plain"
+    assert fields["etag"] == got["ETag"]
+
+
+@pytest.mark.parametrize(("size", "code"), [(2, b"EntityTooSmall"), (11, b"EntityTooLarge"), (5, None), (10, None)])
+def test_the_size_is_that_of_the_policy(s3_clear, folder, size, code):
+    form = presigned(s3_clear, f"{folder}/a", conditions=[["content-length-range", 3, 10]])
+    status, _, body = post(form, bytes(size))
+    assert (status == 204) if code is None else (status == 400 and code in body), (status, body)
+
+
+def test_everything_is_covered(s3_clear, folder):
+    form = presigned(s3_clear, f"{folder}/a", {"Content-Type": "text/html"}, [["starts-with", "$Content-Type", "text/"]])
+    assert post(form, b"x")[0] == 204
+    for name, value in (("x-amz-meta-a", "1"), ("success_action_redirect", "http://127.0.0.1:1/"), ("Content-Type", "image/png"),
+                        ("key", f"{folder}/b")):
+        changed = {**form, "fields": {**form["fields"], name: value}}
+        status, _, body = post(changed, b"x")
+        assert status == 403 and b"AccessDenied" in body, (name, status, body)
+    assert post({**form, "fields": {**form["fields"], "x-ignore-this": "1"}}, b"x")[0] == 204
+    forged = {**form["fields"], "x-amz-signature": "0" * 64}
+    status, _, body = post({**form, "fields": forged}, b"x")
+    assert status == 403 and b"SignatureDoesNotMatch" in body
+
+
+def test_a_redirect(s3_clear, folder):
+    target = "http://127.0.0.1:1/done"
+    form = presigned(s3_clear, f"{folder}/a", {"success_action_redirect": target}, [{"success_action_redirect": target}])
+    status, fields, _ = post(form, b"x")
+    assert status == 303 and fields["location"].startswith(f"{target}?bucket=photos&key="), (status, fields)
+
+
+def test_a_form_without_a_policy_is_anonymous(s3_server, s3_clear, folder):
+    form = {"url": f"http://127.0.0.1:{s3_server.s3}/photos", "fields": {"key": f"{folder}/a"}}
+    assert post(form, b"x")[0] == 204
+    assert s3_clear.get_object(Bucket="photos", Key=f"{folder}/a")["Body"].read() == b"x"
+    status, _, body = post({**form, "fields": {}}, b"x")
+    assert status == 400 and b"InvalidArgument" in body
+    status, _, body = post({**form, "fields": {"key": "k", "x": "y" * 21_000}}, b"x")
+    assert status == 400 and b"MaxPostPreDataLengthExceeded" in body
