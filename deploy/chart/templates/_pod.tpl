@@ -24,6 +24,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if not $listen.http }}
 {{- $_ := set $listen "https" (dict "address" "0.0.0.0:8443" "certificate" "/etc/sluice-tls/tls.crt" "key" "/etc/sluice-tls/tls.key") }}
 {{- end }}
+{{- if .Values.s3.enabled }}
+{{- $s3 := dict "https" "0.0.0.0:9443" }}
+{{- if eq .Values.shape "sidecar" }}
+{{- $s3 = dict "http" "127.0.0.1:9000" }}
+{{- else if .Values.tls.plaintext }}
+{{- $s3 = dict "http" "0.0.0.0:9000" }}
+{{- end }}
+{{- $_ := set $listen "s3" $s3 }}
+{{- end }}
 {{- $rules := ternary "none" "/etc/sluice-rules/storage.rules" .Values.open }}
 {{- $configuration := mergeOverwrite (deepCopy .Values.config) (dict "listen" $listen "rules" $rules) }}
 {{- $_ := set $configuration.listen "http" $listen.http }}
@@ -133,6 +142,9 @@ ports:
   - {name: operator, containerPort: 9090}
   {{- if ne .Values.shape "sidecar" }}
   - {name: service, containerPort: {{ ternary 8080 8443 .Values.tls.plaintext }}}
+  {{- if .Values.s3.enabled }}
+  - {name: s3, containerPort: {{ ternary 9000 9443 .Values.tls.plaintext }}}
+  {{- end }}
   {{- end }}
 startupProbe:    # opening a directory cleans up after a crash, which may take up to 60 s
   httpGet: {path: /readyz, port: operator}
