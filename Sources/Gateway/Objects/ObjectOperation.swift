@@ -123,6 +123,8 @@ struct RangeRequest {
     var range: ByteRange?
     /// The strong entity tag of `If-Range`: any other object is sent as a whole. nil for no condition.
     var entityTag: String?
+    /// Whether ``entityTag`` is one of S3 (``ObjectMetadata/s3Tag``).
+    var comparesS3Tags = false
     /// Whether the range is ignored for an empty object.
     var ignoresEmpty = false
     /// The number of the part to send, from 1, instead of a range.
@@ -135,7 +137,7 @@ struct RangeRequest {
             return range.isEmpty ? .whole : .part(range)
         }
         guard let range, !(ignoresEmpty && object.size == 0) else { return .whole }
-        if let entityTag, entityTag != object.etag { return .whole }
+        if let entityTag, entityTag != (comparesS3Tags ? object.s3Tag : object.etag) { return .whole }
         return range.select(size: object.size)
     }
 }

@@ -55,8 +55,8 @@ final class S3API: Dialect {
         let request = S3Request(context, path, query)
         context.parsed = request
         context.record.protocolOperation = request.operation?.rawValue
-        return Route(
-            bucket: bucket, path: path, query: query.withoutSignature, hasCredential: query.hasSignature)
+        // Every request is verified: that finds the form of the body, too.
+        return Route(bucket: bucket, path: path, query: query.withoutSignature, hasCredential: true)
     }
 
     private static func decoded(_ segment: ArraySlice<UInt8>) -> String {

@@ -104,11 +104,11 @@ struct S3Content {
         let head = context.exchange.head
         var digests = try ExpectedDigests(s3: context)
         context.s3.checksum = try S3Checksums.declared(context.s3.fields)
-        if let declared = context.s3.checksum {
-            checksum = declared.algorithm
-        } else {
-            checksum = try S3Checksums.announced(context.s3.fields)
+        let announced = try S3Checksums.announced(context.s3.fields)
+        if announced != nil, context.s3.checksum != nil {
+            throw S3Error.invalidRequest("Expecting a single x-amz-checksum- header or trailer.")
         }
+        checksum = context.s3.checksum?.algorithm ?? announced
         if case .streaming(let streaming) = context.s3.authentication.payload {
             let body = try S3ChunkedContent(streaming, context)
             digests.trailer = body.algorithm

@@ -53,8 +53,7 @@ extension S3API {
         throws(Problem) -> ObjectOperation
     {
         var range = RangeRequest(context.s3.fields)
-        // Any tag in If-Range is S3's.
-        range.entityTag = nil
+        range.comparesS3Tags = true
         if let text = try route.query.single("partNumber") {
             guard let number = Decimal.saturating(Array(text.utf8)[...]),
                 (1...UInt64(PartPlan.maximumNumber)).contains(number)

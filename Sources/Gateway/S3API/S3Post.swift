@@ -42,6 +42,10 @@ extension S3API {
         for field in form.fields where S3API.isProperty(field.name) && field.value.isFieldValue {
             fields.append(name: field.name, field.value)
         }
+        // Forms name these without the prefix.
+        for name in ["acl", "tagging"] {
+            if let value = form[name], value.isFieldValue { fields.append(name: "x-amz-\(name)", value) }
+        }
         if form["content-type"] == nil, let type = form.fileType, type.isFieldValue {
             fields.append("content-type", type)
         }
@@ -95,6 +99,8 @@ extension S3API {
             response = Response(status: form.status)
         }
         response.head.fields.append("etag", object.quotedS3Tag)
+        (object.attributes.system.s3?.checksum ?? context.s3.checksum)?.append(
+            to: &response.head.fields, parts: object.partCount)
         if form.redirect == nil { response.head.fields.append("location", location) }
         return response
     }

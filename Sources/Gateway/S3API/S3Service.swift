@@ -39,6 +39,8 @@ extension S3API {
             shown.append(bucket)
             if shown.count > limit { break }
         }
+        // The request itself is allowed, whatever the last bucket's decision was.
+        context.record.note(.allowed, shadow: nil)
         var xml = XMLWriter()
         xml.begin("ListAllMyBucketsResult", namespace: S3API.namespace)
         xml.writeOwner("Owner", context)
@@ -132,6 +134,7 @@ extension S3API {
             ("AssumeRoleWithWebIdentityResponse", "AssumeRoleWithWebIdentityResult"), context
         ) { xml in
             xml.element("SubjectFromWebIdentityToken", principal.uid)
+            if let audience = principal.audience { xml.element("Audience", audience) }
             xml.element("Provider", principal.source)
             xml.begin("AssumedRoleUser")
             xml.element("Arn", "\(role)/\(session)")
@@ -195,5 +198,21 @@ extension S3API {
         var response = Response(status: 200, xml: xml)
         response.head.fields.append("cache-control", "no-store")
         return response
+    }
+}
+
+extension Principal {
+    /// The first audience of the token; nil if it has none.
+    fileprivate var audience: String? {
+        guard let claims else { return nil }
+        for name in claims.children(of: 0) where claims.has(name, "aud") {
+            let value = name + 1
+            switch claims.kind(value) {
+            case .string: return claims.text(value)
+            case .array: return claims.children(of: value).first { claims.kind($0) == .string }.map { claims.text($0) }
+            default: return nil
+            }
+        }
+        return nil
     }
 }

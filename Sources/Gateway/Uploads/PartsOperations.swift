@@ -256,11 +256,20 @@ extension OperationHandler {
 
     // MARK: The end
 
-    /// Creates the object of these parts, or of all, which must be numbered from 1 without gaps.
+    /// Creates the object of these parts, or of all, which must be numbered from 1 without gaps. If another request completes the
+    /// upload at the same time, the result is the same.
     private func complete(
         _ selection: PartsSelection, _ conditions: Preconditions, _ name: ObjectName, _ request: PartsRequest
     ) async throws(Problem) -> OperationResult {
         context.outlivesClient = true
+        return try await repeatedly(attempts: 4) { () async throws(Problem) in
+            try await completeOnce(selection, conditions, name, request)
+        }
+    }
+
+    private func completeOnce(
+        _ selection: PartsSelection, _ conditions: Preconditions, _ name: ObjectName, _ request: PartsRequest
+    ) async throws(Problem) -> OperationResult {
         let (token, _) = try token(request, name)
         let session = try await openParts(token, name)
         let state = try await state(of: session, request.dialect, end: .completion) { () async throws(SessionError) in

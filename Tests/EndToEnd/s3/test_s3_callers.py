@@ -119,6 +119,16 @@ def test_a_bearer_token(gateway):
     assert bearer(gateway, "GET", "/photos/of/alice/a")[0] == 403
 
 
+def test_an_anonymous_upload_in_chunks(launch, tmp_path):
+    """An SDK without credentials sends its checksum in a trailer, too."""
+    server = launch(s3=True, extra=f"s3: {{ keys: {s3_clients.write_keys(tmp_path / 'keys', s3_clients.Key('alice'))} }}\n")
+    nobody = s3_clients.client(server, tls=True)
+    nobody.put_object(Bucket="photos", Key="a", Body=b"bytes", ChecksumAlgorithm="CRC32")
+    assert nobody.get_object(Bucket="photos", Key="a")["Body"].read() == b"bytes"
+    with fails(403, "AccessDenied"):
+        nobody.list_buckets()
+
+
 def test_rotation_and_revocation(gateway):
     again = s3_clients.Key("alice")
     gateway.client(gateway.alice).put_object(Bucket="photos", Key="images/a", Body=b"x")

@@ -65,6 +65,20 @@ def test_everything_is_covered(s3_clear, folder):
     assert status == 403 and b"SignatureDoesNotMatch" in body
 
 
+@pytest.mark.parametrize(("field", "value", "status", "code"), [
+    ("acl", "public-read", 400, b"AccessControlListNotSupported"), ("tagging", "<Tagging/>", 501, b"NotImplemented"),
+    ("acl", "private", 204, b"")])
+def test_fields_that_ask_for_what_no_bucket_has(s3_clear, folder, field, value, status, code):
+    form = presigned(s3_clear, f"{folder}/a", {field: value}, [{field: value}])
+    found, _, body = post(form, b"x")
+    assert found == status and code in body, (found, body)
+
+
+def test_a_policy_with_an_empty_condition(s3_clear, folder):
+    status, _, body = post(presigned(s3_clear, f"{folder}/a", conditions=[{}]), b"x")
+    assert status == 400 and b"InvalidPolicyDocument" in body, (status, body)
+
+
 def test_a_redirect(s3_clear, folder):
     target = "http://127.0.0.1:1/done"
     form = presigned(s3_clear, f"{folder}/a", {"success_action_redirect": target}, [{"success_action_redirect": target}])

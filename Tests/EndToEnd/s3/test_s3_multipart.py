@@ -154,6 +154,20 @@ def test_the_end_is_repeatable(s3, folder, upload):
         s3.get_object(Bucket="photos", Key=f"{folder}/a")
 
 
+def test_completions_at_once(s3_clear, folder):
+    for number in range(10):
+        upload = Upload(s3_clear, f"{folder}/{number}")
+        upload.part(1, FIVE)
+        upload.part(2, b"end")
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            tags = {done["ETag"] for done in pool.map(lambda _: upload.complete(), range(6))}
+        assert tags == {tag_of(FIVE, b"end")}
+    with fails(404, "NoSuchUpload"):
+        upload.complete([1])
+    with fails(404, "NoSuchUpload"):
+        s3_clear.list_parts(**upload.where)
+
+
 def test_an_aborted_upload(s3, folder, upload):
     upload.part(1, b"bytes")
     upload.abort()

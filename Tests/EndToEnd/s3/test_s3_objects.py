@@ -96,6 +96,16 @@ def test_ranges(s3_clear, folder):
         assert s3_clear.get_object(Bucket="photos", Key=f"{folder}/a", Range=text)["Body"].read() == body
 
 
+def test_a_range_of_the_same_object(s3_server, s3_clear, folder):
+    """If-Range, which boto3 does not send."""
+    tag = s3_clear.put_object(Bucket="photos", Key=f"{folder}/a", Body=b"bytes")["ETag"]
+    for condition, status in ((tag, 206), ('"other"', 200)):
+        url = f"http://127.0.0.1:{s3_server.s3}/photos/{folder}/a"
+        request = urllib.request.Request(url, headers={"Range": "bytes=1-2", "If-Range": condition})
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == status and answer.read() == (b"yt" if status == 206 else b"bytes")
+
+
 def test_conditions_of_reads(s3_clear, folder):
     key = f"{folder}/a"
     tag = s3_clear.put_object(Bucket="photos", Key=key, Body=b"x")["ETag"]

@@ -46,6 +46,7 @@ struct PostPolicy {
 
     private mutating func take(_ condition: JSONValue) throws(Problem) {
         if case .object(let members) = condition {
+            guard members.count == 1 else { throw PostPolicy.invalid("an object has not exactly one condition") }
             for member in members {
                 guard let value = member.value.text else { throw PostPolicy.invalid("a value is not a text") }
                 conditions.append(.equal(name: member.key.asciiLowercased(), value: value))
@@ -104,8 +105,13 @@ struct PostPolicy {
         }
     }
 
+    /// The value that a condition is about: of the key, with the file's name in it.
     private func value(_ name: String, _ form: PostForm, _ bucket: String) -> String? {
-        name == "bucket" ? bucket : form[name]
+        switch name {
+        case "bucket": bucket
+        case "key": form.key
+        default: form[name]
+        }
     }
 
     private func isCovered(_ field: String) -> Bool {

@@ -52,7 +52,10 @@ struct ShownFields {
         guard amzDates + dates > 0, amzDates <= 1, amzDates == 1 || dates == 1 else { throw .noDate }
         let text = amzDates == 1 ? amzDate : date
         if let seconds = S3Time.parse(text.span) { return (seconds, text) }
-        guard let seconds = HTTPDate.parse(text[...], now: now) else { throw .noDate }
+        // Some clients write the zone as an offset.
+        let isOffset = text.suffix(5).elementsEqual("-0000".utf8) || text.suffix(5).elementsEqual("+0000".utf8)
+        let date = isOffset ? text.dropLast(5) + Array("GMT".utf8) : text[...]
+        guard let seconds = HTTPDate.parse(date, now: now) else { throw .noDate }
         return (seconds, Array(S3Time.stamp(seconds).utf8))
     }
 
