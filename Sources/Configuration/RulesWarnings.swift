@@ -7,10 +7,13 @@ extension Configuration.Bucket {
     /// Warnings about the bucket's rules.
     /// - Parameter probed: What the bucket's service guarantees, once that is known. Before, it is assumed to guarantee
     ///   all that a service of its kind can.
-    public func findings(in rules: Ruleset, probed: Capabilities? = nil) -> [RulesFinding] {
-        let impossible = rules.impossibleStatements(bucket: name, probed ?? mostCapabilities)
-        guard maximumObjectSize == Self.defaultMaximumObjectSize else { return impossible }
-        return impossible + rules.unboundedUploads(bucket: name)
+    /// - Parameter listsReadable: Whether S3 clients get lists of readable objects.
+    public func findings(in rules: Ruleset, probed: Capabilities? = nil, listsReadable: Bool = false) -> [RulesFinding]
+    {
+        var findings = rules.impossibleStatements(bucket: name, probed ?? mostCapabilities)
+        if listsReadable { findings += rules.hiddenFromLists(bucket: name) }
+        guard maximumObjectSize == Self.defaultMaximumObjectSize else { return findings }
+        return findings + rules.unboundedUploads(bucket: name)
     }
 
     private var mostCapabilities: Capabilities {

@@ -27,6 +27,9 @@ public struct S3Configuration: Sendable, Equatable {
     /// Whether any request can be S3's.
     public var isOn: Bool { http != nil || https != nil || !domains.isEmpty }
 
+    /// Whether lists have only readable objects.
+    public var listsReadable: Bool { isOn && listing == "readable" }
+
     /// The settings for the gateway; nil if the S3 API is switched off.
     public var settings: S3Settings? {
         guard isOn else { return nil }

@@ -72,7 +72,8 @@ struct RulesInEffect {
         configuration.buckets.flatMap { bucket in
             // 'rules: none' is intended; 'serve' logs a warning.
             guard let rules = ruleset(of: bucket) else { return [RulesFinding]() }
-            return bucket.findings(in: rules, probed: probed[bucket.name])
+            return bucket.findings(
+                in: rules, probed: probed[bucket.name], listsReadable: configuration.s3.listsReadable)
         }
     }
 

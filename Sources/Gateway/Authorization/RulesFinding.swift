@@ -63,6 +63,18 @@ extension Ruleset {
         }
     }
 
+    /// Finds the statements whose objects are missing in lists of S3 clients, because they allow a `get` only with the
+    /// object or a document at hand.
+    /// - Parameter bucket: The bucket's name in paths.
+    public func hiddenFromLists(bucket: String) -> [RulesFinding] {
+        statements(for: .get, bucket: bucket).filter { $0.canAllow && $0.requires.existing }.map {
+            finding(
+                $0,
+                "lists of S3 clients lack the objects of bucket '\(bucket)' that only this allows to get, because it reads "
+                    + "resource; 's3.listing: listed' shows them")
+        }
+    }
+
     private func finding(_ statement: Statement, _ message: String) -> RulesFinding {
         RulesFinding(
             fileName: fileName, position: statement.range.lowerBound,
