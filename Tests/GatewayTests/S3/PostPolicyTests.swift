@@ -115,7 +115,7 @@ import struct Gateway.Caller
         #expect(try code(form(acl, fields: [("key", "user/a"), ("acl", "Private")])) == "403 AccessDenied")
         #expect(try code(form(acl)) == "403 AccessDenied")
         let two = #"{"bucket":"b","key":"user/a"},["starts-with","$key","x"]"#
-        #expect(try code(form(two)) == "403 AccessDenied")
+        #expect(try code(form(two)) == "400 InvalidPolicyDocument")
         let verifier = try Example.verifier()
         let expired = Refusal.of { try verifier.verify(form(), bucket: "b", now: Example.time + 3600) }
         #expect(expired?.detail == "Invalid according to Policy: Policy expired.")
