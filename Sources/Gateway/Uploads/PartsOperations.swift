@@ -279,7 +279,7 @@ extension OperationHandler {
         if !conditions.isEmpty { upload.context.conditions = conditions }
         if state.end != nil {
             let result = try await finish(upload)
-            if case .stored(let stored) = result, !selection.isOf(stored.metadata) {
+            if request.dialect == .s3, case .stored(let stored) = result, !selection.isOf(stored.metadata) {
                 throw Problem(uploadNotFound: "it was completed with other parts")
             }
             return result

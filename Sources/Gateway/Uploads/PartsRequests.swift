@@ -54,8 +54,10 @@ struct PartsSelection {
     /// The checksum that the object must have.
     var checksum: S3Properties.Checksum?
 
-    /// Whether an object may be of these parts. It is known not to be if its store keeps a tag of the parts.
+    /// Whether an object may be of these parts. It is known not to be if its tag has another number of them, or if its
+    /// store keeps a tag of the parts.
     func isOf(_ object: ObjectMetadata) -> Bool {
+        if let count = object.partCount, !parts.isEmpty, count != parts.count { return false }
         guard let tag = object.attributes.system.s3?.tag else { return true }
         let digests = parts.compactMap { $0.etag.flatMap { Hexadecimal.decode($0.utf8) } }
         guard digests.count == parts.count, !parts.isEmpty else { return true }
