@@ -240,10 +240,3 @@ extension Digest {
         return digest.finish()
     }
 }
-
-extension Route {
-    var isService: Bool {
-        if case .service = path { return true }
-        return false
-    }
-}

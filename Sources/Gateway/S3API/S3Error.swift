@@ -100,9 +100,6 @@ extension Problem {
         }
     }
 
-    /// The code in an S3 response.
-    var s3Code: StaticString { s3.code }
-
     /// The code and message of one entry of a response to a request about many objects.
     func writeS3(to xml: inout XMLWriter) {
         let (_, code, message) = s3

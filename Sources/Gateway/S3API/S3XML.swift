@@ -8,7 +8,8 @@ enum S3XML {
     /// The document with a private character in place of each such character. A document that has private characters
     /// already stays as it is, so that the parser rejects it.
     static func withReferences(_ text: [UInt8]) -> [UInt8] {
-        guard text.contains(where: { $0 < 0x20 || $0 == UInt8(ascii: "#") }), !text.contains(0xf4) else {
+        guard text.contains(where: { $0 == UInt8(ascii: "#") || index(of: UInt32($0)) != nil }), !text.contains(0xf4)
+        else {
             return text
         }
         var result: [UInt8] = []

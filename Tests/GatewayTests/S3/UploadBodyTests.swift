@@ -86,7 +86,7 @@ import Wire
         return loop
     }()
 
-    /// What came of a body.
+    /// The result of receiving a body.
     private struct Outcome: Equatable, Sendable {
         var content = ""
         var code: String?

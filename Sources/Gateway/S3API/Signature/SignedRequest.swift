@@ -117,9 +117,7 @@ extension S3Payload {
             return
         }
         if ASCII.hasPrefix(value, "STREAMING-AWS4-ECDSA-") {
-            throw .s3(
-                .notImplemented, 501, "NotImplemented",
-                "A header you provided implies functionality that is not implemented.")
+            throw S3Error.notImplemented
         }
         throw .invalidPayload(
             "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, "
