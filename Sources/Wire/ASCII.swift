@@ -1,3 +1,9 @@
+#if canImport(Darwin)
+    import Darwin
+#else
+    import Glibc
+#endif
+
 /// The character classes of HTTP and JSON.
 package enum ASCII {
     /// `DIGIT`.
@@ -26,10 +32,13 @@ package enum ASCII {
         isUppercase(byte) ? byte | 0x20 : byte
     }
 
+    /// Every byte is 1.
+    @inline(__always)
+    private static var ones: UInt64 { 0x0101_0101_0101_0101 }
+
     /// The eight bytes of `word`, each in lower case if it is a letter.
     @inline(__always)
     package static func lowercased(_ word: UInt64) -> UInt64 {
-        let ones: UInt64 = 0x0101_0101_0101_0101
         let low = word & (ones &* 0x7f)
         // The high bit of each byte says whether the byte is at least `A`, or greater than `Z`. No addition carries.
         let atLeastA = low &+ ones &* (0x80 - 0x41)
@@ -94,7 +103,6 @@ package enum ASCII {
     /// The high bit of each byte of `word` that is not a letter, digit or hyphen.
     @inline(__always)
     private static func othersThanNameBytes(_ word: UInt64) -> UInt64 {
-        let ones: UInt64 = 0x0101_0101_0101_0101
         let low = word & (ones &* 0x7f)
         let folded = low | (ones &* 0x20)
         // High bit of each byte of a sum: the byte is at least the number subtracted from 0x80. No addition carries.
@@ -135,6 +143,42 @@ package enum ASCII {
         while let first = bytes.first, isSpace(first) { bytes.removeFirst() }
         while let last = bytes.last, isSpace(last) { bytes.removeLast() }
         return bytes
+    }
+
+    /// The index of the first byte that is at most `limit` (below 0x80), at or after `start`; nil if there is none. Eight
+    /// bytes are examined at once.
+    @inline(__always)
+    package static func firstIndex(atMost limit: UInt8, in text: Span<UInt8>, from start: Int) -> Int? {
+        text.withUnsafeBytes { text in
+            var index = start
+            while index + 8 <= text.count {
+                let word = text.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+                // The high bit of each byte says whether the byte is greater. No addition carries.
+                let greater = (word & (ones &* 0x7f)) &+ ones &* UInt64(0x7f - limit) | word
+                let found = ~greater & (ones &* 0x80)
+                if found != 0 { return index + UInt64(littleEndian: found).trailingZeroBitCount / 8 }
+                index += 8
+            }
+            while index < text.count {
+                if text[index] <= limit { return index }
+                index += 1
+            }
+            return nil
+        }
+    }
+
+    /// The index of the first byte that is not `unreserved`, at or after `start`; the count if there is none. Eight bytes
+    /// are examined at once while they are letters, digits and hyphens.
+    package static func firstReserved(in text: UnsafeBufferPointer<UInt8>, from start: Int) -> Int {
+        let bytes = UnsafeRawBufferPointer(text)
+        var index = start
+        while index + 8 <= bytes.count,
+            othersThanNameBytes(bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)) == 0
+        {
+            index += 8
+        }
+        while index < bytes.count, isUnreserved(bytes[index]) { index += 1 }
+        return index
     }
 
     /// Whether `text` equals `lower`, which is in lower case, ignoring the case of ASCII letters only. Unicode folds
@@ -184,8 +228,12 @@ package enum ASCII {
     package static func firstIndex(
         of character: Unicode.Scalar, in text: Span<UInt8>, from start: Int
     ) -> Int? {
-        let wanted = UInt8(ascii: character)
-        for index in start..<text.count where text[index] == wanted { return index }
-        return nil
+        guard start < text.count else { return nil }
+        return text.withUnsafeBytes { bytes in
+            let first = bytes.baseAddress!
+            return memchr(first + start, Int32(character.value), bytes.count - start).map {
+                UnsafeRawPointer($0) - first
+            }
+        }
     }
 }

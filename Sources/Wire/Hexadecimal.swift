@@ -34,16 +34,18 @@ package enum Hexadecimal {
     /// Decodes digits in either case, without the cost of a generic collection.
     package static func decode(_ text: Span<UInt8>) -> [UInt8]? {
         guard text.count % 2 == 0 else { return nil }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(text.count / 2)
-        var index = 0
-        while index < text.count {
-            guard let high = ASCII.hexadecimal(text[index]), let low = ASCII.hexadecimal(text[index + 1]) else {
-                return nil
+        var isValid = true
+        let bytes = [UInt8](unsafeUninitializedCapacity: text.count / 2) { bytes, count in
+            for index in 0..<text.count / 2 {
+                guard let high = ASCII.hexadecimal(text[2 * index]), let low = ASCII.hexadecimal(text[2 * index + 1])
+                else {
+                    isValid = false
+                    return
+                }
+                bytes.initializeElement(at: index, to: high << 4 | low)
+                count = index + 1
             }
-            bytes.append(high << 4 | low)
-            index += 2
         }
-        return bytes
+        return isValid ? bytes : nil
     }
 }

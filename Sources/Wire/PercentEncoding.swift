@@ -3,23 +3,22 @@ package enum PercentEncoding {
     /// Decodes once. A `+` is left unchanged. A text without `%` is returned without a copy.
     /// - Throws: ``Malformed`` if a `%` is not followed by two hexadecimal digits.
     package static func decode(_ text: ArraySlice<UInt8>) throws(Malformed) -> ArraySlice<UInt8> {
-        guard text.contains(UInt8(ascii: "%")) else { return text }
+        guard var percent = ASCII.firstIndex(of: "%", in: text.span, from: 0) else { return text }
         var output: [UInt8] = []
         output.reserveCapacity(text.count)
-        var index = text.startIndex
-        while index < text.endIndex {
-            guard text[index] == UInt8(ascii: "%") else {
-                output.append(text[index])
-                index += 1
-                continue
-            }
-            guard text.endIndex - index > 2, let high = ASCII.hexadecimal(text[index + 1]),
-                let low = ASCII.hexadecimal(text[index + 2])
-            else { throw Malformed(offset: index - text.startIndex) }
+        var rest = text
+        while true {
+            output += rest.prefix(percent)
+            rest = rest.dropFirst(percent)
+            guard !rest.isEmpty else { return output[...] }
+            let digits = rest.dropFirst().prefix(2)
+            guard digits.count == 2, let high = ASCII.hexadecimal(digits[digits.startIndex]),
+                let low = ASCII.hexadecimal(digits[digits.startIndex + 1])
+            else { throw Malformed(offset: rest.startIndex - text.startIndex) }
             output.append(high << 4 | low)
-            index += 3
+            rest = rest.dropFirst(3)
+            percent = ASCII.firstIndex(of: "%", in: rest.span, from: 0) ?? rest.count
         }
-        return output[...]
     }
 
     /// Encodes a path: every character except unreserved ones and `/`.

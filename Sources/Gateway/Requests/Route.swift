@@ -90,13 +90,29 @@ struct QueryParameters: Equatable {
 
     init(_ text: ArraySlice<UInt8>?) {
         guard let text else { return }
-        for part in text.split(separator: UInt8(ascii: "&")) {
-            let equals = part.firstIndex(of: UInt8(ascii: "=")) ?? part.endIndex
-            if let name = try? QueryParameters.decoded(part[..<equals], of: "") {
-                all.append(Parameter(name: name, value: part[equals...].dropFirst()))
-            } else {
-                isIncomplete = true
+        QueryParameters.split(text) { append(name: $0, value: $1) }
+    }
+
+    /// Appends a parameter, percent-encoded.
+    mutating func append(name: ArraySlice<UInt8>, value: ArraySlice<UInt8>) {
+        if let name = try? QueryParameters.decoded(name, of: "") {
+            all.append(Parameter(name: name, value: value))
+        } else {
+            isIncomplete = true
+        }
+    }
+
+    /// Calls `body` with each parameter's name and value, percent-encoded. A value is empty without `=`.
+    static func split(_ text: ArraySlice<UInt8>, _ body: (ArraySlice<UInt8>, ArraySlice<UInt8>) -> Void) {
+        var rest = text
+        while !rest.isEmpty {
+            let end = ASCII.firstIndex(of: "&", in: rest.span, from: 0) ?? rest.count
+            if end > 0 {
+                let part = rest.prefix(end)
+                let name = ASCII.firstIndex(of: "=", in: part.span, from: 0) ?? end
+                body(part.prefix(name), part.dropFirst(name + 1))
             }
+            rest = rest.dropFirst(end + 1)
         }
     }
 
@@ -116,8 +132,8 @@ struct QueryParameters: Equatable {
     /// Decodes a name or value. A `+` is a space here, as in HTML forms; a plus sign must be sent as `%2B`.
     static func decoded(_ text: ArraySlice<UInt8>, of name: String) throws(Problem) -> String {
         var spaced = text
-        for index in spaced.indices where spaced[index] == UInt8(ascii: "+") {
-            spaced[index] = UInt8(ascii: " ")
+        if ASCII.firstIndex(of: "+", in: text.span, from: 0) != nil {
+            for index in spaced.indices where spaced[index] == UInt8(ascii: "+") { spaced[index] = UInt8(ascii: " ") }
         }
         guard let bytes = try? PercentEncoding.decode(spaced) else {
             throw Problem(.invalidArgument, "The percent-encoding of \(name) is malformed.")

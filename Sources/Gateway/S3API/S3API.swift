@@ -49,14 +49,14 @@ final class S3API: Dialect {
             bucket = S3API.decoded(rest[..<end])
             rest = rest[end...].dropFirst()
         }
-        let query = QueryParameters(target.query)
+        let query = S3Query(target.query)
         let path: Route.Path
         if bucket.isEmpty { path = .service } else if rest.isEmpty { path = .bucket } else { path = .named(rest) }
         let request = S3Request(context, path, query)
         context.parsed = request
         context.record.protocolOperation = request.operation?.rawValue
         // Every request is verified: that finds the form of the body, too.
-        return Route(bucket: bucket, path: path, query: query.withoutSignature, hasCredential: true)
+        return Route(bucket: bucket, path: path, query: query.others, hasCredential: true)
     }
 
     private static func decoded(_ segment: ArraySlice<UInt8>) -> String {
@@ -125,7 +125,7 @@ final class S3API: Dialect {
     func identify(_ context: RequestContext, _ route: Route, _ callers: Callers) async throws(Problem) {
         var request = S3SignedRequest(
             method: context.exchange.head.method, target: context.target, authority: context.exchange.head.authority,
-            fields: context.fields, isSecure: context.exchange.isSecure)
+            fields: context.fields, query: context.s3.query, isSecure: context.exchange.isSecure)
         if context.exchange.isFromProxy {
             // The first of a list is the client's.
             let names = ["x-forwarded-host", "x-forwarded-port"] as [StaticString]
@@ -161,6 +161,7 @@ final class S3Request: @unchecked Sendable {
     /// The header fields, and the parameters of a presigned URL that act as fields.
     private(set) var fields: HeaderFields
     private(set) var authentication = S3Authentication()
+    let query: S3Query
     /// The fields of a download that the query replaces.
     var overrides: [(name: StaticString, value: String)] = []
     /// The requested part of an object, for the response to `HEAD`.
@@ -181,11 +182,12 @@ final class S3Request: @unchecked Sendable {
     var list: S3ListQuery?
     private var collected: [UInt8]?
 
-    init(_ context: RequestContext, _ path: Route.Path, _ query: QueryParameters) {
+    init(_ context: RequestContext, _ path: Route.Path, _ query: S3Query) {
         var setting = ""
         fields = context.fields
+        self.query = query
         operation = S3Operation(
-            context.method, path, query, isCopy: context.fields.contains("x-amz-copy-source"), setting: &setting)
+            context.method, path, query.others, isCopy: context.fields.contains("x-amz-copy-source"), setting: &setting)
         self.setting = setting
     }
 

@@ -62,30 +62,6 @@ extension Conditions {
     }
 }
 
-extension QueryParameters {
-    /// The names of parameters that are credentials, in lower case.
-    private static let credentials: Set<BytewiseString> = [
-        "x-amz-algorithm", "x-amz-credential", "x-amz-signature", "x-amz-signedheaders", "x-amz-expires", "x-amz-date",
-        "x-amz-security-token", "awsaccesskeyid", "signature",
-    ]
-
-    /// Whether any parameter is a credential of S3, in any case of letters.
-    var hasSignature: Bool { all.contains { QueryParameters.isCredential($0.name) } }
-
-    private static func isCredential(_ name: String) -> Bool {
-        guard let first = name.utf8.first,
-            [UInt8(ascii: "x"), UInt8(ascii: "a"), UInt8(ascii: "s")].contains(first | 0x20)
-        else { return false }
-        return credentials.contains(BytewiseString(name.asciiLowercased()))
-    }
-
-    /// These parameters without credentials, so that neither rules nor logs get them.
-    var withoutSignature: QueryParameters {
-        guard hasSignature else { return self }
-        return QueryParameters(all.filter { !QueryParameters.isCredential($0.name) })
-    }
-}
-
 /// The fields of a download that the query replaces: `response-content-type` and its like.
 enum S3Overrides {
     private static let names: [(parameter: String, field: StaticString)] = [

@@ -109,23 +109,24 @@ struct HTTP1Parser {
         throws(HTTP1Error) -> Int?
     {
         var offset = start
-        while offset < input.count {
-            let byte = input[offset]
-            if byte == cr {
-                if offset + 1 == input.count { break }
-                guard input[offset + 1] == lf else { throw HTTP1Error(400, "CR without LF") }
-                return offset
-            }
-            if byte == lf { throw HTTP1Error(400, "LF without CR") }
-            if byte == 0 { throw HTTP1Error(400, "NUL in the header block") }
-            offset += 1
-            if offset - start > most {
+        while true {
+            let found = ASCII.firstIndex(atMost: cr, in: input, from: offset)
+            guard (found ?? input.count) - start <= most else {
                 throw status == 414
                     ? HTTP1Error(414, "request line too long", .targetBytes)
                     : HTTP1Error(431, "header block too large", .headerBytes)
             }
+            guard let found else { return nil }
+            switch input[found] {
+            case cr:
+                if found + 1 == input.count { return nil }
+                guard input[found + 1] == lf else { throw HTTP1Error(400, "CR without LF") }
+                return found
+            case lf: throw HTTP1Error(400, "LF without CR")
+            case 0: throw HTTP1Error(400, "NUL in the header block")
+            default: offset = found + 1
+            }
         }
-        return nil
     }
 
     private func requestLine(_ line: Span<UInt8>) throws(HTTP1Error) -> (RequestHead, HTTPVersion) {
@@ -136,11 +137,10 @@ struct HTTP1Parser {
         }
         let method = text(line.extracting(0..<offset))
         let targetStart = offset + 1
-        offset = targetStart
-        while offset < line.count, line[offset] > space, line[offset] != 0x7f { offset += 1 }
-        guard offset > targetStart, offset < line.count, line[offset] == space else {
-            throw HTTP1Error(400, "malformed request target")
-        }
+        guard let end = ASCII.firstIndex(atMost: space, in: line, from: targetStart), end > targetStart,
+            line[end] == space, ASCII.firstIndex(of: "\u{7f}", in: line.extracting(..<end), from: targetStart) == nil
+        else { throw HTTP1Error(400, "malformed request target") }
+        offset = end
         if offset - targetStart > limits.targetBytes {
             throw HTTP1Error(414, "request target too long", .targetBytes)
         }
@@ -258,8 +258,7 @@ func isTarget(_ target: String, of method: String) -> Bool {
     guard !bytes.isEmpty, bytes[0] == UInt8(ascii: "/") else {
         return target == "*" && method == "OPTIONS"
     }
-    for index in bytes.indices where bytes[index] == UInt8(ascii: "#") { return false }
-    return true
+    return ASCII.firstIndex(of: "#", in: bytes, from: 0) == nil
 }
 
 /// Whether the text is a host with an optional port, in the characters of RFC 3986, section 3.2.2, except the comma:

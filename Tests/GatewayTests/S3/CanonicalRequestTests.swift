@@ -1,3 +1,4 @@
+import OpenSSL
 import Testing
 import Wire
 
@@ -149,7 +150,7 @@ import Wire
             try #require(S3Credential(Array("A/20130524/r\(index)/s3/aws4_request".utf8)))
         }
         for (index, credential) in credentials.enumerated() {
-            keys.insert(SigningKey(key: [UInt8(index & 0xff)], signer: .anonymous), credential)
+            keys.insert(SigningKey(key: HMAC(key: [UInt8(index & 0xff)]), signer: .anonymous), credential)
             #expect(keys.find(credentials[0]) != nil)
             #expect(keys.count <= SigningKeys.limit)
         }

@@ -136,6 +136,7 @@ extension S3SignedRequest {
     func with(target: String) -> S3SignedRequest {
         var request = self
         request.target = RequestTarget(target)
+        request.query = S3Query(request.target.query)
         return request
     }
 }
@@ -170,5 +171,12 @@ struct Refusal: Equatable {
                 code: problem.dialect.map { "\($0.code)" } ?? problem.code.rawValue, detail: problem.detail,
                 members: Dictionary(uniqueKeysWithValues: members), cause: problem.cause ?? "")
         }
+    }
+}
+
+extension S3SignedRequest {
+    init(method: String, target: RequestTarget, authority: String?, fields: HeaderFields) {
+        self.init(
+            method: method, target: target, authority: authority, fields: fields, query: S3Query(target.query))
     }
 }

@@ -70,7 +70,7 @@ struct CanonicalS3Request {
     ///   - path: Instead of the canonical one.
     ///   - host: Instead of the received one.
     func hash(path: Span<UInt8>, host other: String? = nil) -> [UInt8] {
-        let digest = Digest(.sha256)
+        var digest = ResumableDigest(.sha256)
         digest.update(method.utf8.span.bytes)
         digest.update(CanonicalS3Request.lineEnd.span.bytes)
         digest.update(path.bytes)
@@ -82,7 +82,7 @@ struct CanonicalS3Request {
         } else {
             digest.update(rest)
         }
-        return digest.finish()
+        return digest.value
     }
 
     private static let lineEnd: [UInt8] = [0x0a]

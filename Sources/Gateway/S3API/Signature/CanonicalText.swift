@@ -8,15 +8,17 @@ extension [UInt8] {
     ///   - slash: Whether `/` is kept, as in a path.
     ///   - plus: Whether `+` is a space, as in a query.
     mutating func append(canonical text: Span<UInt8>, slash: Bool, plus: Bool) {
+        text.withUnsafeBufferPointer { append(canonical: $0, slash: slash, plus: plus) }
+    }
+
+    private mutating func append(canonical text: UnsafeBufferPointer<UInt8>, slash: Bool, plus: Bool) {
         var index = 0
         while index < text.count {
-            let start = index
-            while index < text.count, ASCII.isUnreserved(text[index]) { index += 1 }
-            if index > start {
-                text.extracting(start..<index).withUnsafeBufferPointer { append(contentsOf: $0) }
-                continue
-            }
-            var byte = text[index]
+            let end = ASCII.firstReserved(in: text, from: index)
+            if end > index { append(contentsOf: UnsafeBufferPointer(rebasing: text[index..<end])) }
+            if end == text.count { return }
+            var byte = text[end]
+            index = end
             index += 1
             if byte == UInt8(ascii: "%"), index + 1 < text.count, let high = ASCII.hexadecimal(text[index]),
                 let low = ASCII.hexadecimal(text[index + 1])
@@ -42,10 +44,13 @@ extension [UInt8] {
 
     /// Appends the bytes as pairs of lower-case digits.
     mutating func append(hexadecimal bytes: Span<UInt8>) {
-        for index in bytes.indices {
-            let (high, low) = (bytes[index] >> 4, bytes[index] & 15)
-            append(high < 10 ? 0x30 + high : 0x61 - 10 + high)
-            append(low < 10 ? 0x30 + low : 0x61 - 10 + low)
+        func digit(_ value: UInt8) -> UInt8 { value < 10 ? 0x30 + value : 0x61 - 10 + value }
+        withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 2 * bytes.count) { digits in
+            for index in bytes.indices {
+                digits.initializeElement(at: 2 * index, to: digit(bytes[index] >> 4))
+                digits.initializeElement(at: 2 * index + 1, to: digit(bytes[index] & 15))
+            }
+            append(contentsOf: digits)
         }
     }
 

@@ -3,7 +3,7 @@ import Wire
 
 /// Verifies the signatures of the chunks and the trailer of one `aws-chunked` body. Each covers the one before.
 struct ChunkVerifier {
-    private let key: [UInt8]
+    private let key: HMAC
     /// `DATE\nSCOPE\n`.
     private var middle: [UInt8] = []
     /// The previous signature, in hexadecimal.
@@ -13,7 +13,7 @@ struct ChunkVerifier {
     private static let emptyHash = Digest(.sha256).finish()
 
     /// - Parameter claim: The request's signature, which was verified.
-    init(_ claim: SignatureClaim, _ key: [UInt8]) {
+    init(_ claim: SignatureClaim, _ key: HMAC) {
         self.key = key
         // The signature is compared as bytes, so it may have been in upper case.
         previous = claim.signature.map(ASCII.lowercased)
@@ -44,7 +44,7 @@ struct ChunkVerifier {
             text.append(0x0a)
             text.append(hexadecimal: hash.span)
         }
-        let computed = HMAC.sha256(key: key, text.span.bytes)
+        let computed = key.code(of: text.span.bytes)
         guard areEqualInConstantTime(computed, wanted) else { return false }
         previous = []
         previous.append(hexadecimal: computed.span)

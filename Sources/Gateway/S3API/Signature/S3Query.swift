@@ -23,6 +23,7 @@ struct S3Query {
 
     /// Names and values, decoded and encoded again.
     private var text: [UInt8] = []
+    /// Ordered by name and value.
     private var parameters: [Parameter] = []
     /// Whether the query has a parameter of a credential, in any case of its letters.
     private(set) var isPresigned = false
@@ -32,61 +33,65 @@ struct S3Query {
     private(set) var isVersion2 = false
     /// Whether parameters act as fields.
     private var hasFields = false
+    /// The parameters that are no credentials, as received. Rules and logs get no others.
+    private(set) var others = QueryParameters(nil)
 
     /// - Parameter query: Percent-encoded, as received; nil if there is none.
     init(_ query: ArraySlice<UInt8>?) {
         guard let bytes = query, !bytes.isEmpty else { return }
         text.reserveCapacity(bytes.count + bytes.count / 4)
         parameters.reserveCapacity(16)
-        let query = bytes.span
-        var start = 0
-        while start < query.count {
-            var end = start
-            var equals: Int?
-            while end < query.count, query[end] != UInt8(ascii: "&") {
-                if equals == nil, query[end] == UInt8(ascii: "=") { equals = end }
-                end += 1
-            }
-            if end > start {
-                add(
-                    name: query.extracting(start..<(equals ?? end)),
-                    value: query.extracting((equals.map { $0 + 1 } ?? end)..<end))
-            }
-            start = end + 1
+        QueryParameters.split(bytes) { name, value in
+            if !add(name: name.span, value: value.span) { others.append(name: name, value: value) }
         }
+        // Equal parameters are the same, so their order does not matter.
+        let text = text
+        parameters.sort { S3Query.order($0, $1, in: text.span) < 0 }
     }
 
-    private mutating func add(name: Span<UInt8>, value: Span<UInt8>) {
+    /// - Returns: Whether it is a credential.
+    private mutating func add(name: Span<UInt8>, value: Span<UInt8>) -> Bool {
         let start = text.count
         text.append(canonical: name, slash: false, plus: true)
         let middle = text.count
         text.append(canonical: value, slash: false, plus: true)
         var parameter = Parameter(name: start..<middle, value: middle..<text.count)
+        var isCredential = true
         switch S3Query.kind(text.span.extracting(start..<middle)) {
-        case .plain: break
-        case .version2: isVersion2 = true
-        case .field: hasFields = true
+        case .plain: isCredential = false
+        case .field: (isCredential, hasFields) = (false, true)
+        case .version2(let isExact): isVersion2 = isVersion2 || isExact
         case .credential(let found, let isExact):
             isPresigned = true
             if !isExact || index(of: found) != nil { isAmbiguous = true }
             parameter.credential = found
         }
         parameters.append(parameter)
+        return isCredential
     }
 
     private enum Kind {
-        case plain, version2, field
+        case plain, field
+        case version2(isExact: Bool)
         case credential(Credential, isExact: Bool)
     }
 
     private static func kind(_ name: Span<UInt8>) -> Kind {
+        if ASCII.hasPrefix(name, "X-Amz-") {
+            for credential in credentials where name.equals(names[credential.rawValue].exact) {
+                return .credential(credential, isExact: true)
+            }
+        }
         if name.count > 6, ASCII.isEqual(name.extracting(0..<6), ignoringCase: "x-amz-") {
             for credential in credentials where ASCII.isEqual(name, ignoringCase: names[credential.rawValue].lower) {
-                return .credential(credential, isExact: name.equals(names[credential.rawValue].exact))
+                return .credential(credential, isExact: false)
             }
             return .field
         }
-        return name.equals("AWSAccessKeyId") || name.equals("Signature") ? .version2 : .plain
+        if ASCII.isEqual(name, ignoringCase: "awsaccesskeyid") || ASCII.isEqual(name, ignoringCase: "signature") {
+            return .version2(isExact: name.equals("AWSAccessKeyId") || name.equals("Signature"))
+        }
+        return .plain
     }
 
     private func index(of wanted: Credential) -> Int? { parameters.firstIndex { $0.credential == wanted } }
@@ -124,11 +129,10 @@ struct S3Query {
     /// Appends the canonical query: all parameters but the signature, ordered by name and value.
     /// - Parameter isRedacted: Whether the security token's value is replaced.
     func append(to output: inout [UInt8], isRedacted: Bool = false) {
-        var order = parameters.indices.filter { parameters[$0].credential != .signature }
-        if order.count > 1 { order.sort { precedes(parameters[$0], parameters[$1]) } }
-        for (position, index) in order.enumerated() {
-            if position > 0 { output.append(UInt8(ascii: "&")) }
-            let parameter = parameters[index]
+        var isFirst = true
+        for parameter in parameters where parameter.credential != .signature {
+            if !isFirst { output.append(UInt8(ascii: "&")) }
+            isFirst = false
             output += text[parameter.name]
             output.append(UInt8(ascii: "="))
             if isRedacted, parameter.credential == .securityToken {
@@ -139,16 +143,15 @@ struct S3Query {
         }
     }
 
-    private func precedes(_ left: Parameter, _ right: Parameter) -> Bool {
-        let names = compare(left.name, right.name)
-        return (names != 0 ? names : compare(left.value, right.value)) < 0
+    /// The order of names and values as bytes: negative, zero or positive.
+    private static func order(_ left: Parameter, _ right: Parameter, in text: Span<UInt8>) -> Int {
+        let names = order(text.extracting(left.name), text.extracting(right.name))
+        return names != 0 ? names : order(text.extracting(left.value), text.extracting(right.value))
     }
 
-    /// The order of bytes: negative, zero or positive.
-    private func compare(_ left: Range<Int>, _ right: Range<Int>) -> Int {
-        for offset in 0..<min(left.count, right.count) {
-            let (one, other) = (text[left.lowerBound + offset], text[right.lowerBound + offset])
-            if one != other { return Int(one) - Int(other) }
+    private static func order(_ left: Span<UInt8>, _ right: Span<UInt8>) -> Int {
+        for offset in 0..<min(left.count, right.count) where left[offset] != right[offset] {
+            return Int(left[offset]) - Int(right[offset])
         }
         return left.count - right.count
     }

@@ -62,7 +62,7 @@ public final class S3Verifier: Sendable {
     /// - Parameter now: Seconds since 1970.
     /// - Throws: ``Problem`` with the dialect's error.
     func verify(_ request: S3SignedRequest, now: Int64) throws(Problem) -> S3Authentication {
-        let query = S3Query(request.target.query)
+        let query = request.query
         let shown = ShownFields(request.fields)
         if query.isVersion2 { throw .unsupportedSignature(cause: "Signature Version 2 in the query") }
         if query.isPresigned {
@@ -260,7 +260,7 @@ public final class S3Verifier: Sendable {
     /// what they encode; behind a trusted proxy also with the host that it has received.
     private func matches(
         _ wanted: [UInt8], _ claim: SignatureClaim, _ canonical: CanonicalS3Request, _ request: S3SignedRequest,
-        _ key: [UInt8]
+        _ key: HMAC
     ) -> Bool {
         func isSigned(host: String?) -> Bool {
             let raw = request.target.path.span
@@ -269,7 +269,7 @@ public final class S3Verifier: Sendable {
         }
         func isSigned(path: Span<UInt8>, _ host: String?) -> Bool {
             let hash = canonical.hash(path: path, host: host)
-            return areEqualInConstantTime(HMAC.sha256(key: key, claim.stringToSign(hash).span.bytes), wanted)
+            return areEqualInConstantTime(key.code(of: claim.stringToSign(hash).span.bytes), wanted)
         }
         if isSigned(host: nil) { return true }
         guard let forwarded = request.forwardedHost else { return false }
@@ -283,7 +283,7 @@ public final class S3Verifier: Sendable {
     /// Whether a text has this signature, in hexadecimal.
     func isSigned(_ text: [UInt8], _ signature: [UInt8], _ resolved: ResolvedKey) -> Bool {
         guard signature.count == 64, let wanted = Hexadecimal.decode(signature.span) else { return false }
-        return areEqualInConstantTime(HMAC.sha256(key: resolved.key.key, text.span.bytes), wanted)
+        return areEqualInConstantTime(resolved.key.key.code(of: text.span.bytes), wanted)
     }
 
     private func mismatch(

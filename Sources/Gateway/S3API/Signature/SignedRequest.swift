@@ -16,6 +16,8 @@ struct S3SignedRequest {
     /// The host as received, with its port.
     var authority: String?
     var fields: HeaderFields
+    /// The query of the target.
+    var query: S3Query
     /// `X-Forwarded-Host` and `X-Forwarded-Port`; nil unless the peer is a trusted proxy.
     var forwardedHost: String?
     var forwardedPort: String?

@@ -2,19 +2,18 @@ import OpenSSL
 
 /// A key that signs on one day, in one region, for one service, and who it identifies.
 struct SigningKey {
-    /// 32 bytes.
-    let key: [UInt8]
+    let key: HMAC
     let signer: S3Authentication.Signer
     /// The session token that made it, and its expiry; nil for an access key of the key file.
     var session: (token: [UInt8], expires: Int64)?
 
     /// Derives the key from a secret (AWS Signature Version 4).
-    static func derive(_ secret: [UInt8], _ credential: S3Credential) -> [UInt8] {
+    static func derive(_ secret: [UInt8], _ credential: S3Credential) -> HMAC {
         var key = Array("AWS4".utf8) + secret
         for part in [credential.day, credential.region, credential.service, Array("aws4_request".utf8)[...]] {
             key = HMAC.sha256(key: key, part.span.bytes)
         }
-        return key
+        return HMAC(key: key)
     }
 }
 
