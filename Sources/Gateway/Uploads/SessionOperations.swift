@@ -257,7 +257,13 @@ extension OperationHandler {
         }
         context.upload?.isComplete = true
         uploads.ended(upload.id, result.isRepeated ? nil : .finished)
-        try await bucket.confirm(result, facts)
+        do throws(Problem) {
+            try await bucket.confirm(result, facts)
+        } catch {
+            // A repeated request must not report an object that is not there.
+            try? await upload.session.cancel()
+            throw error
+        }
         return .stored(result)
     }
 
