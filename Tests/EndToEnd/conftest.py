@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
@@ -123,6 +124,18 @@ def launch(tmp_path):
     yield start
     for running in started:
         running.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 8 MiB for one test."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)], capture_output=True)
+    if done.returncode != 0:
+        pytest.skip(f"a tmpfs can't be mounted: {done.stderr.decode().strip()}")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 class Target:

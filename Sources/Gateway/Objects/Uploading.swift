@@ -164,6 +164,7 @@ extension OperationHandler {
                     .overloaded, "Too many bytes of uploads are not stored yet.", cause: cause,
                     field: ("retry-after", "1"))
         case .sink(let problem as Problem): return problem
+        case .sink(let error as SessionError): return Problem(error)
         default: return Problem(error, limit: bucket.maximumObjectSize)
         }
     }

@@ -25,11 +25,12 @@ final class EarlyResponse: ByteSource, @unchecked Sendable {
     /// Performs an operation, which continues even if the client disconnects.
     /// - Parameters:
     ///   - interval: In nanoseconds.
+    ///   - fields: Of a response that begins before the operation has ended.
     ///   - render: Renders a failure that ends a response which has begun.
     /// - Returns: The operation's response, or the beginning of one.
     /// - Throws: ``Problem`` of an operation that fails in time.
     static func response(
-        on loop: EventLoop, after interval: UInt64 = interval,
+        on loop: EventLoop, after interval: UInt64 = interval, _ fields: HeaderFields,
         _ perform: @escaping () async throws(Problem) -> Response, render: @escaping (Problem) -> Response
     ) async throws(Problem) -> Response {
         let early = EarlyResponse(loop)
@@ -47,7 +48,7 @@ final class EarlyResponse: ByteSource, @unchecked Sendable {
         await withCheckedContinuation { early.waiter = $0 }
         if let result = early.result { return try result.get() }
         var response = Response(status: 200)
-        response.head.fields.append("content-type", "application/xml")
+        response.head.fields = fields
         response.body = .stream(early)
         return response
     }

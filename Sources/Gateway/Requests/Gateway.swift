@@ -16,6 +16,7 @@ public final class Gateway: Sendable {
     private let readsDetails: Bool
     private let wallClock: @Sendable () -> Int64
     private let requestIds = RequestIDs.shared
+    private let bodies = CollectedBodies()
 
     /// The dialects. The first one also handles paths that belong to no dialect.
     static func dialects(_ callers: Callers, _ buckets: [Bucket], _ s3: S3Settings? = nil) -> [any Dialect] {
@@ -71,8 +72,8 @@ public final class Gateway: Sendable {
     /// - Parameter isForS3: Whether the request arrived at the listener for S3.
     public func respond(_ exchange: Exchange, isForS3: Bool = false) async {
         let context = RequestContext(
-            exchange, isForS3: isForS3, callers: callers, requestId: requestIds.next(), observers: observers,
-            traces: traces,
+            exchange, isForS3: isForS3, callers: callers, requestId: requestIds.next(), bodies: bodies,
+            observers: observers, traces: traces,
             readsDetails: readsDetails, now: wallClock)
         let dialect = dialect(for: context)
         let response: Response
@@ -106,8 +107,8 @@ public final class Gateway: Sendable {
         }
         if case .service = route.path { return try await dialect.serve(route, context, callers, buckets) }
         let (operation, handler) = try begin(context, route, dialect)
-        if context.respondsEarly {
-            return try await early(context, dialect) { () async throws(Problem) in
+        if let fields = context.earlyFields {
+            return try await early(fields, context, dialect) { () async throws(Problem) in
                 try await self.performed(operation, of: route, handler, context, dialect)
             }
         }
@@ -123,9 +124,10 @@ public final class Gateway: Sendable {
     /// Performs an operation that may take minutes.
     @inline(never)
     private func early(
-        _ context: RequestContext, _ dialect: any Dialect, _ perform: @escaping () async throws(Problem) -> Response
+        _ fields: HeaderFields, _ context: RequestContext, _ dialect: any Dialect,
+        _ perform: @escaping () async throws(Problem) -> Response
     ) async throws(Problem) -> Response {
-        try await EarlyResponse.response(on: context.exchange.loop, perform) { problem in
+        try await EarlyResponse.response(on: context.exchange.loop, fields, perform) { problem in
             context.failed(problem)
             return dialect.render(dialect.shown(problem, of: context), of: context)
         }

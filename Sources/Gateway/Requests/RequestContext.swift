@@ -45,29 +45,35 @@ final class RequestContext {
     var upload: UploadReport?
     /// Whether the request arrived at the listener for S3.
     let isForS3: Bool
-    /// Whether the response may begin before the operation has ended, because that may take minutes.
-    var respondsEarly = false
+    /// The fields of a response that may begin before the operation has ended, because that may take minutes; nil if it
+    /// must not.
+    var earlyFields: HeaderFields?
     /// What the dialect has parsed of the request, for its own use.
     var parsed: (any AnyObject)?
     /// The caller's use of its limits, if its group has any.
     var lease: CallerLease?
     let record: RequestRecord
+    private let bodies: CollectedBodies
+    /// The collected body, which counts until the request ends.
+    private var collected: CollectedBody?
     private let observers: [any RequestObserver]
     private let wallClock: @Sendable () -> Int64
 
     /// - Parameters:
     ///   - callers: How callers are identified now.
+    ///   - bodies: Counts the bodies that are collected.
     ///   - observers: Called when the response has ended.
     ///   - traces: If nil, no spans are exported, and only a caller's trace is continued.
     ///   - readsDetails: Whether the record's details are read.
     init(
-        _ exchange: Exchange, isForS3: Bool = false, callers: Callers, requestId: String,
+        _ exchange: Exchange, isForS3: Bool = false, callers: Callers, requestId: String, bodies: CollectedBodies,
         observers: [any RequestObserver],
         traces: TraceExporter?, readsDetails: Bool, now: @escaping @Sendable () -> Int64
     ) {
         self.exchange = exchange
         self.isForS3 = isForS3
         self.callers = callers
+        self.bodies = bodies
         self.observers = observers
         wallClock = now
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
@@ -112,14 +118,15 @@ final class RequestContext {
 
     /// The whole body, of at most `limit` bytes.
     func collect(limit: Int) async throws(Problem) -> [UInt8] {
-        let bytes: [UInt8]
+        let body = CollectedBody(bodies)
         do throws(BodyError) {
-            bytes = try await exchange.collect(limit: limit)
+            record.bytesIn = try await exchange.receive(into: body, limit: UInt64(limit))
         } catch {
+            if case .sink(let problem as Problem) = error { throw problem }
             throw Problem(error, limit: UInt64(limit))
         }
-        record.bytesIn = UInt64(bytes.count)
-        return bytes
+        collected = body
+        return body.take()
     }
 
     /// Records a failure.

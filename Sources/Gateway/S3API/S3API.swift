@@ -20,12 +20,12 @@ final class S3API: Dialect {
     var root: StaticString { "" }
 
     func serves(_ context: RequestContext) -> Bool {
-        context.isForS3 || (!settings.domains.isEmpty && bucketOfHost(context) != nil)
+        context.isForS3 || (!settings.domains.isEmpty && bucket(ofHost: context.exchange.head.authority) != nil)
     }
 
     /// The bucket in the host's name: empty if the host is a domain itself, nil if it belongs to no domain.
-    private func bucketOfHost(_ context: RequestContext) -> String? {
-        guard let authority = context.exchange.head.authority else { return nil }
+    private func bucket(ofHost authority: String?) -> String? {
+        guard let authority else { return nil }
         // The port follows the last colon, unless that is within the brackets of an IPv6 address.
         let end = authority.lastIndex(of: ":").flatMap { authority[$0...].contains("]") ? nil : $0 }
         let host = String(authority[..<(end ?? authority.endIndex)]).asciiLowercased()
@@ -42,7 +42,7 @@ final class S3API: Dialect {
         let target = context.target
         var rest = target.path.dropFirst()
         var bucket = ""
-        if !settings.domains.isEmpty, let name = bucketOfHost(context), !name.isEmpty {
+        if !settings.domains.isEmpty, let name = self.bucket(ofHost: context.exchange.head.authority), !name.isEmpty {
             bucket = name
         } else {
             let end = rest.firstIndex(of: UInt8(ascii: "/")) ?? rest.endIndex
@@ -108,7 +108,12 @@ final class S3API: Dialect {
         if request.authentication.payload.isStreaming, operation != .putObject, operation != .uploadPart {
             throw S3Error.invalidRequest("x-amz-content-sha256 can't be STREAMING-… with this request.")
         }
-        context.respondsEarly = operation == .completeUpload || operation == .copyObject || operation == .uploadPartCopy
+        if operation == .completeUpload || operation == .copyObject || operation == .uploadPartCopy {
+            var fields = HeaderFields()
+            fields.append("content-type", "application/xml")
+            S3API.identify(&fields, context.record.requestId)
+            context.earlyFields = fields
+        }
         guard case .named(let path) = route.path else {
             return try parseBucket(operation, route, in: bucket, context)
         }
@@ -132,7 +137,10 @@ final class S3API: Dialect {
             let first = names.map { name in
                 context.fields[name]?.split(separator: ",").first.map { $0.filter { $0 != " " } }
             }
-            (request.forwardedHost, request.forwardedPort) = (first[0], first[1])
+            // A signature for one bucket's host is not valid for another bucket.
+            if settings.domains.isEmpty || self.bucket(ofHost: first[0]) == self.bucket(ofHost: request.authority) {
+                (request.forwardedHost, request.forwardedPort) = (first[0], first[1])
+            }
         }
         if case .service = route.path {
             request.services = [.s3, .sts]

@@ -18,22 +18,6 @@ from raw import connect
 # Disks
 
 
-def mounted(path, *options):
-    path.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(path)], capture_output=True)
-    if done.returncode != 0:
-        pytest.skip(f"a tmpfs can't be mounted: {done.stderr.decode().strip()}")
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A small disk for one test."""
-    path = tmp_path / "disk"
-    mounted(path, "size=8m")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
 def on(path):
     return f"  photos: {{ directory: {{ path: {path} }} }}\n"
 

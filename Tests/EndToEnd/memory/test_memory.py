@@ -99,6 +99,24 @@ def test_a_hundred_uploads_in_parts(launch, tmp_path, report):
     held(server, report, "100 uploads in parts")
 
 
+def test_long_lists_are_not_held(launch, tmp_path, report):
+    """Bodies of lists that arrive slowly from anonymous clients; most of them are refused before their end."""
+    (tmp_path / "keys").touch(0o600)
+    server = launch(s3=True, threads=2, extra=f"s3: {{ keys: {tmp_path}/keys }}\n")
+    body = b"<Delete><Object><Key>" + bytes(2 * MIB)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            client = stack.enter_context(contextlib.closing(raw.connect(("127.0.0.1", server.s3))))
+            client.sendall(b"POST /photos?delete HTTP/1.1\r\nHost: a\r\nContent-Length: 2097152\r\n"
+                           b"Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n\r\n")
+            client.settimeout(1)
+            with contextlib.suppress(OSError):
+                client.sendall(body[:2 * MIB - 1])
+        wait_until(lambda: server.output().count('"status":503') >= 80, what="refusals")
+        held(server, report, "100 lists of 2 MiB")
+    wait_until(lambda: server.status("VmRSS") < BOUND, what="freed memory")
+
+
 def stalled_http1(server, tls):
     connection = raw.connect(("127.0.0.1", server.https if tls else server.http), receive_buffer=4096)
     if tls:

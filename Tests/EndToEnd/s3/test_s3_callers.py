@@ -6,7 +6,10 @@ import urllib.parse
 
 import boto3
 import pytest
+from botocore.auth import S3SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 
 import s3_clients
 from program import log_lines, new_token, wait_until
@@ -201,6 +204,30 @@ def test_virtual_hosts(gateway):
         answer = Wire(gateway.server).call("GET", target, [f"Host: {host}"])
         assert answer.status == 403 and b"<Code>AccessDenied</Code>" in answer.body, answer
     assert Wire(gateway.server).call("GET", "/b/photos/o/public/none", ["Host: elsewhere.example"]).status == 404
+
+
+@pytest.mark.parametrize(("host", "forwarded", "status"), [
+    ("photos.s3.example.com", None, 200), ("inside", "photos.s3.example.com", 403),
+    ("other.s3.example.com", "photos.s3.example.com", 403), ("photos.s3.example.com", "other.s3.example.com", 200)])
+def test_hosts_of_buckets_behind_a_proxy(launch, tmp_path, host, forwarded, status):
+    """A signature for one bucket's host does not count for another bucket."""
+    key = s3_clients.Key("alice")
+    server = launch(s3=True, arguments=("--set", "listen.trustedProxies=127.0.0.1"), buckets="".join(
+        f"  {name}: {{ directory: {{ path: {tmp_path}/{name} }} }}\n" for name in ("photos", "other", "a")),
+        extra=f"s3: {{ keys: {s3_clients.write_keys(tmp_path / 'keys', key)}, domains: [s3.example.com] }}\n")
+    s3 = s3_clients.client(server, key)
+    for bucket, name in (("photos", "a/b"), ("other", "a/b"), ("a", "b")):
+        s3.put_object(Bucket=bucket, Key=name, Body=bucket.encode())
+    request = AWSRequest("GET", "http://photos.s3.example.com/a/b")
+    S3SigV4QueryAuth(Credentials(key.id, key.secret), "s3", "us-east-1", 60).add_auth(request)
+    target = request.url.removeprefix("http://photos.s3.example.com")
+    connection = http.client.HTTPConnection("127.0.0.1", server.s3, timeout=60)
+    connection.request("GET", target, headers={
+        "Host": host, **({"X-Forwarded-Host": forwarded} if forwarded else {})})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    assert answer.status == status and (status != 200 or body == b"photos"), body
 
 
 def test_only_what_the_rules_show_is_listed(launch, tmp_path):

@@ -97,3 +97,19 @@ def test_the_end_of_a_busy_server_loses_nothing(launch, tmp_path):
     s3 = s3_clients.client(server, key)
     for number, index in stored:
         assert s3.head_object(Bucket="photos", Key=f"{number}/{index}")["ContentLength"] == index
+
+
+def test_a_part_is_copied_to_a_full_disk(launch, tmp_path, disk):
+    key = s3_clients.Key("alice")
+    server = launch(s3=True, extra=f"s3: {{ keys: {s3_clients.write_keys(tmp_path / 'keys', key)} }}\n", buckets=(
+        f"  photos: {{ directory: {{ path: {tmp_path}/photos }} }}\n"
+        f"  small: {{ directory: {{ path: {disk}/small }} }}\n"))
+    s3 = s3_clients.client(server, key)
+    s3.put_object(Bucket="photos", Key="a", Body=bytes(9 << 20))
+    where = {"Bucket": "small", "Key": "b"}
+    where["UploadId"] = s3.create_multipart_upload(**where)["UploadId"]
+    with s3_clients.fails(507, "InsufficientStorage"):
+        s3.upload_part_copy(**where, PartNumber=1, CopySource="photos/a")
+    assert "Parts" not in s3.list_parts(**where)
+    s3.abort_multipart_upload(**where)
+    s3.close()

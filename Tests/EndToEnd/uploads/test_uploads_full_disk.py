@@ -23,17 +23,6 @@ STEPS = {"begin": 10, "small": 5_000, "large": 350_000, "commit": len(DATA)}
 
 
 @pytest.fixture
-def disk(tmp_path):
-    path = tmp_path / "disk"
-    path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)], capture_output=True)
-    if done.returncode != 0:
-        pytest.skip(f"a tmpfs can't be mounted: {done.stderr.decode().strip()}")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-@pytest.fixture
 def server(launch, disk, tmp_path):
     done = subprocess.run([str(BINARY), "uploads", "new-key", "k1"], capture_output=True, text=True, check=True)
     (tmp_path / "upload.keys").write_text(done.stdout)

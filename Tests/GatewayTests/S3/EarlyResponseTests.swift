@@ -2,6 +2,7 @@ import HTTPServer
 import System
 import TestSupport
 import Testing
+import Wire
 import XML
 
 @testable import Gateway
@@ -22,7 +23,7 @@ import XML
             do throws(Problem) {
                 // A minute for an operation that ends in time: it must not be slow by accident.
                 let interval: UInt64 = count == 0 ? 60_000_000_000 : 1_000_000
-                let response = try await EarlyResponse.response(on: TestLoop.loop, after: interval) {
+                let response = try await EarlyResponse.response(on: TestLoop.loop, after: interval, HeaderFields()) {
                     () async throws(Problem) -> Response in
                     for await _ in gate.stream {}
                     return try result()
