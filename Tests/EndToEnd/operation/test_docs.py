@@ -19,11 +19,12 @@ from program import BINARY, ROOT, Server, free_port, sluice
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md")),
          ROOT / "deploy" / "README.md"]
 #: Pages whose blocks ```sh are run too.
-SCRIPTS = ["README.md", "docs/http-api.md", "docs/uploads.md", "docs/firebase.md"]
+SCRIPTS = ["README.md", "docs/http-api.md", "docs/uploads.md", "docs/firebase.md", "docs/s3.md"]
 #: Commands that install, build or test; the gateway of the quickstart is started instead.
 NOT_RUN = re.compile(r"(make|git|apt-get|sudo) ")
 #: The addresses of the pages, and the listener that is behind each.
-PORTS = {"127.0.0.1:8080": "http", "127.0.0.1:8443": "https", "127.0.0.1:9090": "operator"}
+PORTS = {"127.0.0.1:8080": "http", "127.0.0.1:8443": "https", "127.0.0.1:9090": "operator",
+         "127.0.0.1:9000": "s3"}
 STATEMENT = re.compile(r"\s*(allow|match|function)\b")
 
 
