@@ -10,8 +10,6 @@ struct DialectError: Sendable {
     var code: StaticString
     /// Further elements of the response.
     var members: [(name: StaticString, value: String)] = []
-    /// Whether it is an error of the security token service, which has its own form.
-    var isSTS = false
 }
 
 /// A request's failure: the problem details for the client (RFC 9457), and the cause for the log.

@@ -8,43 +8,54 @@ enum S3Error {
     static let denied = "Access Denied"
 
     static func accessDenied(_ cause: String, _ message: String = denied) -> Problem {
-        Problem(.unauthorized, message, cause: cause, dialect: DialectError(status: 403, code: "AccessDenied"))
+        Problem.s3(.unauthorized, 403, "AccessDenied", message, cause: cause)
     }
 
-    static func invalidArgument(_ message: String, _ name: String, _ value: String) -> Problem {
-        Problem(
-            .invalidArgument, message,
-            dialect: DialectError(
-                status: 400, code: "InvalidArgument", members: [("ArgumentName", name), ("ArgumentValue", value)]))
+    static func invalidArgument(_ message: String, _ name: String, _ value: String = "") -> Problem {
+        Problem.s3(
+            .invalidArgument, 400, "InvalidArgument", message,
+            members: [("ArgumentName", name), ("ArgumentValue", value)])
     }
 
     static func invalidRequest(_ message: String) -> Problem { bad("InvalidRequest", message) }
 
     /// An error with status 400.
     static func bad(_ code: StaticString, _ message: String) -> Problem {
-        Problem(.invalidArgument, message, dialect: DialectError(status: 400, code: code))
+        Problem.s3(.invalidArgument, 400, code, message)
     }
 
-    static let notImplemented = Problem(
-        .notImplemented, "A header you provided implies functionality that is not implemented.",
-        dialect: DialectError(status: 501, code: "NotImplemented"))
+    static let notImplemented = Problem.s3(
+        .notImplemented, 501, "NotImplemented",
+        "A header you provided implies functionality that is not implemented.")
 
-    static let noLength = Problem(
-        .invalidArgument, "You must provide the Content-Length HTTP header.",
-        dialect: DialectError(status: 411, code: "MissingContentLength"))
+    static let noLength = Problem.s3(
+        .invalidArgument, 411, "MissingContentLength", "You must provide the Content-Length HTTP header.")
 
     static let malformedXML = bad(
         "MalformedXML",
         "The XML you provided was not well-formed or did not validate against our published schema")
 
     static func notFound(_ code: StaticString, _ message: String) -> Problem {
-        Problem(.notFound, message, dialect: DialectError(status: 404, code: code))
+        Problem.s3(.notFound, 404, code, message)
     }
 
     static let noSuchKey = Problem(BucketError(.objectNotFound))
 }
 
 extension Problem {
+    /// An error with a code of S3.
+    /// - Parameters:
+    ///   - code: The code for the log.
+    ///   - error: The code of S3.
+    ///   - detail: The message.
+    static func s3(
+        _ code: Code, _ status: Int, _ error: StaticString, _ detail: String, cause: String? = nil,
+        members: [(name: StaticString, value: String)] = []
+    ) -> Problem {
+        Problem(
+            code, detail, cause: cause, dialect: DialectError(status: status, code: error, members: members))
+    }
+
     /// The status, code and message in an S3 response.
     fileprivate var s3: (status: Int, code: StaticString, message: String) {
         if let dialect { return (dialect.status, dialect.code, detail) }
@@ -114,23 +125,30 @@ extension S3API {
     }
 
     func render(_ problem: Problem, of context: RequestContext) -> Response {
-        rendered(problem, context.record.requestId, resource: context.record.path)
+        if (context.parsed as? S3Request)?.operation == .assumeRole {
+            return S3API.renderedOfSTS(problem, context.record.requestId)
+        }
+        return rendered(problem, context.record.requestId, resource: context.record.path)
+    }
+
+    /// An error of the security token service, which has its own form.
+    private static func renderedOfSTS(_ problem: Problem, _ requestId: String) -> Response {
+        let (status, code, message) = problem.s3
+        var xml = XMLWriter()
+        xml.begin("ErrorResponse", namespace: stsNamespace)
+        xml.begin("Error")
+        xml.element("Type", status < 500 ? "Sender" : "Receiver")
+        xml.element("Code", ["InvalidArgument", "EntityTooLarge"].contains("\(code)") ? "ValidationError" : "\(code)")
+        xml.element("Message", message)
+        xml.end("Error")
+        xml.element("RequestId", requestId)
+        xml.end("ErrorResponse")
+        return Response(status: status, xml: xml)
     }
 
     private func rendered(_ problem: Problem, _ requestId: String, resource: String?) -> Response {
         let (status, code, message) = problem.s3
         var xml = XMLWriter()
-        if problem.dialect?.isSTS == true {
-            xml.begin("ErrorResponse", namespace: S3API.stsNamespace)
-            xml.begin("Error")
-            xml.element("Type", "Sender")
-            xml.element("Code", "\(code)")
-            xml.element("Message", message)
-            xml.end("Error")
-            xml.element("RequestId", requestId)
-            xml.end("ErrorResponse")
-            return Response(status: status, xml: xml)
-        }
         xml.begin("Error")
         xml.element("Code", "\(code)")
         xml.element("Message", message)

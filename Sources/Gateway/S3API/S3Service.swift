@@ -107,7 +107,7 @@ extension S3API {
             throw S3API.sts(
                 "ValidationError", 400, "WebIdentityToken, RoleArn, which is an ARN, and RoleSessionName are required")
         }
-        if form.contains("Policy") || form.contains("PolicyArns.member.1") {
+        if form.all.contains(where: { $0.name.hasPrefix("Policy") }) {
             throw S3API.sts("ValidationError", 400, "Policies are not supported: the rules decide")
         }
         let asked = try form.single("DurationSeconds") ?? "3600"
@@ -124,12 +124,7 @@ extension S3API {
         let now = context.now
         let expires = min(
             now + min(duration, settings.maximumSession), max(principal.expires, now + S3API.leastSession))
-        let made: S3SessionCredentials
-        do throws(Problem) {
-            made = try issue(saved, now: now, expires: expires)
-        } catch {
-            throw S3API.sts(error.dialect?.code ?? "InternalFailure", error.dialect?.status ?? 500, error.detail)
-        }
+        let made = try issue(saved, now: now, expires: expires)
         return S3API.sts(
             ("AssumeRoleWithWebIdentityResponse", "AssumeRoleWithWebIdentityResult"), context
         ) { xml in
@@ -169,17 +164,16 @@ extension S3API {
                 case .expired: ("ExpiredTokenException", 400)
                 default: ("InvalidIdentityToken", 400)
                 }
-            throw Problem(
-                Problem(error).code, "The web identity token could not be used: \(Problem(error).code.title)",
-                cause: error.cause, dialect: DialectError(status: status, code: code, isSTS: true))
+            let problem = Problem(error)
+            throw Problem.s3(
+                problem.code, status, code, "The web identity token could not be used: \(problem.code.title)",
+                cause: error.cause)
         }
         throw sts("InvalidIdentityToken", 400, "No issuer of tokens is configured")
     }
 
     private static func sts(_ code: StaticString, _ status: Int, _ message: String) -> Problem {
-        Problem(
-            status == 403 ? .unauthenticated : .invalidArgument, message,
-            dialect: DialectError(status: status, code: code, isSTS: true))
+        .s3(status == 403 ? .unauthenticated : .invalidArgument, status, code, message)
     }
 
     private static func sts(

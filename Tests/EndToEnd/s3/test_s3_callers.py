@@ -190,7 +190,9 @@ def test_temporary_credentials(gateway):
 @pytest.mark.parametrize(("form", "status", "code"), [
     ({"WebIdentityToken": "nonsense"}, 400, "InvalidIdentityToken"), ({"WebIdentityToken": ""}, 400, "ValidationError"),
     ({"RoleArn": "x"}, 400, "ValidationError"), ({"DurationSeconds": "899"}, 400, "ValidationError"),
-    ({"Policy": "{}"}, 400, "ValidationError"), ({"Action": "GetSessionToken"}, 400, "InvalidAction"),
+    ({"Policy": "{}"}, 400, "ValidationError"), ({"PolicyArns.member.2.arn": "x"}, 400, "ValidationError"),
+    ({"RoleSessionName": "x" * 40_000}, 400, "ValidationError"), ({"RoleSessionName": b"\xff"}, 400, "ValidationError"),
+    ({"Action": "GetSessionToken"}, 400, "InvalidAction"),
     ({"Action": "GetCallerIdentity"}, 403, "MissingAuthenticationToken")])
 def test_wrong_requests_for_credentials(gateway, form, status, code):
     found, text = gateway.sts(**{"WebIdentityToken": gateway.token, **form})

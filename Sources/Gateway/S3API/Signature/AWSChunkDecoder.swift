@@ -54,7 +54,7 @@ struct AWSChunkDecoder {
                 "You must provide the Content-Length HTTP header.", cause: "no x-amz-decoded-content-length")
         }
         guard let length = Decimal.parse(text.utf8.span, maximumDigits: 19) else {
-            throw .invalidPayload("x-amz-decoded-content-length is not a number.")
+            throw S3Error.invalidRequest("x-amz-decoded-content-length is not a number.")
         }
         decodedLength = length
         hasTrailer = streaming.hasTrailer
@@ -67,15 +67,16 @@ struct AWSChunkDecoder {
         let names = (fields.list("x-amz-trailer") ?? "").split(separator: ",").map {
             String(decoding: ASCII.trimmed(Array($0.utf8)[...]).map(ASCII.lowercased), as: UTF8.self)
         }.filter { !$0.isEmpty && $0 != "x-amz-trailer-signature" }
-        guard names.count <= maximumTrailers else { throw .invalidPayload("x-amz-trailer has too many names.") }
+        guard names.count <= maximumTrailers else { throw S3Error.invalidRequest("x-amz-trailer has too many names.") }
         let checksums = names.filter { $0.hasPrefix("x-amz-checksum-") }
         guard checksums.count <= 1 else {
-            throw .invalidPayload("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
+            throw S3Error.invalidRequest(
+                "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
         }
         if let checksum = checksums.first, let algorithm = fields["x-amz-sdk-checksum-algorithm"],
             checksum != "x-amz-checksum-\(algorithm.asciiLowercased())"
         {
-            throw .invalidPayload("The value of x-amz-sdk-checksum-algorithm is not that of x-amz-trailer.")
+            throw S3Error.invalidRequest("The value of x-amz-sdk-checksum-algorithm is not that of x-amz-trailer.")
         }
         return names
     }

@@ -53,8 +53,8 @@ struct PostFormParser: PrefacedParser {
             "The body of your POST request is not well-formed multipart/form-data.", cause: what)
     }
 
-    static let noFile = Problem.malformedForm(
-        "POST requires exactly one file upload per request.", field: "file", value: "0")
+    static let noFile = S3Error.invalidArgument(
+        "POST requires exactly one file upload per request.", "file", "0")
 
     /// - Throws: ``Problem``: `MalformedPOSTRequest`, `MaxPostPreDataLengthExceeded`, `InvalidArgument`; or what
     ///   `content` throws.
@@ -189,7 +189,7 @@ struct PostFormParser: PrefacedParser {
             throw PostFormParser.malformed("a field is not UTF-8")
         }
         guard form[name] == nil else {
-            throw .malformedForm("The form has a field twice.", field: name)
+            throw S3Error.invalidArgument("The form has a field twice.", name)
         }
         form.fields.append(PostForm.Field(name: name, value: text))
         value = []

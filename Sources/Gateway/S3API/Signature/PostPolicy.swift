@@ -162,9 +162,9 @@ extension S3Verifier {
         }
         func field(_ name: String) throws(Problem) -> String {
             if let value = form[name] { return value }
-            throw .malformedForm(
+            throw S3Error.invalidArgument(
                 "Bucket POST must contain a field named '\(name)'.  "
-                    + "If it is specified, please check the order of the fields.", field: name)
+                    + "If it is specified, please check the order of the fields.", name)
         }
         let text = Array(try field("policy").utf8)
         let algorithm = try field("x-amz-algorithm")
@@ -172,17 +172,17 @@ extension S3Verifier {
             if algorithm.hasPrefix("AWS4-ECDSA-") {
                 throw .unsupportedSignature(cause: "Signature Version 4A in a form")
             }
-            throw .malformedForm("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"", field: "x-amz-algorithm")
+            throw S3Error.invalidArgument("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"", "x-amz-algorithm")
         }
         guard let credential = S3Credential(Array(try field("x-amz-credential").utf8)) else {
-            throw .malformedForm("The Credential is mal-formed.", field: "x-amz-credential")
+            throw S3Error.invalidArgument("The Credential is mal-formed.", "x-amz-credential")
         }
         if let fault = fault(credential, .s3) {
-            throw .malformedForm("The Credential is mal-formed; \(fault.text)", field: "x-amz-credential")
+            throw S3Error.invalidArgument("The Credential is mal-formed; \(fault.text)", "x-amz-credential")
         }
         let stamp = Array(try field("x-amz-date").utf8)
         guard S3Time.parse(stamp.span) != nil, stamp[..<8].elementsEqual(credential.day) else {
-            throw .malformedForm("X-Amz-Date must be the date of the Credential.", field: "x-amz-date")
+            throw S3Error.invalidArgument("X-Amz-Date must be the date of the Credential.", "x-amz-date")
         }
         let signature = Array(try field("x-amz-signature").utf8)
         let token = form["x-amz-security-token"].map { Array($0.utf8) }

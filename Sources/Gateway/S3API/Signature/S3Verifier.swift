@@ -98,7 +98,7 @@ public final class S3Verifier: Sendable {
     private func payload(
         _ request: S3SignedRequest, _ shown: ShownFields, _ verified: (SignatureClaim, SigningKey)?
     ) throws(Problem) -> S3Payload {
-        if shown.hashes > 1 { throw .invalidPayload("x-amz-content-sha256 occurs twice.") }
+        if shown.hashes > 1 { throw S3Error.invalidRequest("x-amz-content-sha256 occurs twice.") }
         guard let (claim, key) = verified else {
             return try S3Payload(shown.hashes == 0 ? nil : shown.hash.span, request.fields, verifier: nil)
         }
@@ -151,7 +151,7 @@ public final class S3Verifier: Sendable {
         }
         let hoistedHash = query.value(named: "x-amz-content-sha256")
         if let hoistedHash, shown.hashes > 0, hoistedHash != shown.hash {
-            throw .invalidPayload("x-amz-content-sha256 differs in the query and in the header.")
+            throw S3Error.invalidRequest("x-amz-content-sha256 differs in the query and in the header.")
         }
         let unsigned = Array("UNSIGNED-PAYLOAD".utf8)
         let fieldToken = try shown.sessionToken()

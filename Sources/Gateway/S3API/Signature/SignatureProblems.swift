@@ -2,18 +2,6 @@ import Wire
 
 /// The errors of S3's authentication. Their codes and messages are those of AWS, which clients compare.
 extension Problem {
-    /// - Parameters:
-    ///   - code: The code for the log.
-    ///   - error: The code of S3.
-    ///   - detail: The message.
-    static func s3(
-        _ code: Code, _ status: Int, _ error: StaticString, _ detail: String, cause: String? = nil,
-        members: [(name: StaticString, value: String)] = []
-    ) -> Problem {
-        Problem(
-            code, detail, cause: cause, dialect: DialectError(status: status, code: error, members: members))
-    }
-
     // MARK: Where a credential is
 
     static func onlyOneMechanism(cause: String) -> Problem {
@@ -50,13 +38,6 @@ extension Problem {
         s3(
             .tokenMalformed, 400, "AuthorizationQueryParametersError", what,
             members: regionMember(region))
-    }
-
-    /// A form (POST policy) whose field is missing or malformed.
-    static func malformedForm(_ what: String, field: String, value: String = "") -> Problem {
-        s3(
-            .invalidArgument, 400, "InvalidArgument", what,
-            members: [("ArgumentName", field), ("ArgumentValue", value)])
     }
 
     // MARK: Time
@@ -123,10 +104,6 @@ extension Problem {
 
     static let noPayloadHash = s3(
         .invalidArgument, 400, "InvalidRequest", "Missing required header for this request: x-amz-content-sha256")
-
-    static func invalidPayload(_ what: String) -> Problem {
-        s3(.invalidArgument, 400, "InvalidRequest", what)
-    }
 
     static let incompleteBody = s3(
         .invalidArgument, 400, "IncompleteBody", "The request body terminated unexpectedly")

@@ -110,10 +110,10 @@ extension S3Payload {
         let hasTrailer = S3Payload.has(value, "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER")
         if hasTrailer || S3Payload.has(value, "STREAMING-AWS4-HMAC-SHA256-PAYLOAD") {
             guard let verifier else {
-                throw .invalidPayload("Chunks can only be signed in a request that is signed itself.")
+                throw S3Error.invalidRequest("Chunks can only be signed in a request that is signed itself.")
             }
             guard hasTrailer || !fields.contains("x-amz-trailer") else {
-                throw .invalidPayload("x-amz-trailer requires a payload with a trailer in x-amz-content-sha256.")
+                throw S3Error.invalidRequest("x-amz-trailer requires a payload with a trailer in x-amz-content-sha256.")
             }
             self = .streaming(S3Streaming(signed: verifier(), hasTrailer: hasTrailer))
             return
@@ -121,7 +121,7 @@ extension S3Payload {
         if ASCII.hasPrefix(value, "STREAMING-AWS4-ECDSA-") {
             throw S3Error.notImplemented
         }
-        throw .invalidPayload(
+        throw S3Error.invalidRequest(
             "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, "
                 + "STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
         )
