@@ -180,6 +180,8 @@ final class S3Request: @unchecked Sendable {
     var isQuiet = false
     /// The checksum that the creation of a multipart upload asks for.
     var wanted: WantedChecksum?
+    /// The properties that are asked for.
+    var attributes: ObjectAttributesRequest?
     /// The requested page of a list of parts.
     var page = (after: 0, limit: 1000)
     /// The response that the form of an upload asks for.

@@ -13,7 +13,7 @@ extension S3API {
         switch operation {
         case .getObject, .headObject: return try read(try key.readable(), operation, route, context)
         case .getAttributes, .getObjectACL, .getTagging:
-            if operation == .getAttributes { try ObjectAttributesRequest.check(context.s3.fields) }
+            if operation == .getAttributes { context.s3.attributes = try ObjectAttributesRequest(context.s3.fields) }
             return .stat(try key.readable(), context.s3Conditions)
         case .deleteObject:
             guard case .refused = key else {

@@ -45,8 +45,8 @@ extension S3API {
 
     /// The response about an object without its bytes: to `HEAD`, or to a request about some of its properties.
     private func metadata(_ object: ObjectMetadata, in bucket: Bucket, _ context: RequestContext) -> Response {
+        if let attributes = context.s3.attributes { return attributes.response(object) }
         switch context.s3.operation {
-        case .getAttributes: return ObjectAttributesRequest(context.s3.fields).response(object)
         case .getObjectACL: return Response(status: 200, xml: S3API.acl(context))
         case .getTagging:
             var xml = XMLWriter()

@@ -283,3 +283,23 @@ def test_an_upload_belongs_to_its_creator(launch, tmp_path, folder):
     with fails(403, "AccessDenied"):
         nobody.create_multipart_upload(Bucket="photos", Key=f"{folder}/b")
     upload.complete()
+
+
+def test_attributes_of_parts(s3, folder, upload):
+    for number in (1, 4, 7):
+        upload.part(number, FIVE)
+    upload.part(9, b"last")
+    upload.complete()
+    ask = {"Bucket": "photos", "Key": f"{folder}/a", "ObjectAttributes": ["ObjectParts", "ObjectSize"]}
+    found = s3.get_object_attributes(**ask)
+    assert found["ObjectSize"] == 3 * len(FIVE) + 4
+    parts = found["ObjectParts"]
+    assert parts["TotalPartsCount"] == 4 and not parts["IsTruncated"] and parts["MaxParts"] == 1000
+    assert [(part["PartNumber"], part["Size"]) for part in parts["Parts"]] == [
+        (1, len(FIVE)), (2, len(FIVE)), (3, len(FIVE)), (4, 4)]
+    parts = s3.get_object_attributes(**ask, MaxParts=2, PartNumberMarker=1)["ObjectParts"]
+    assert parts["IsTruncated"] and parts["NextPartNumberMarker"] == 3 and parts["PartNumberMarker"] == 1
+    assert [part["PartNumber"] for part in parts["Parts"]] == [2, 3]
+    assert "Parts" not in s3.get_object_attributes(**ask, PartNumberMarker=4)["ObjectParts"]
+    with fails(400, "InvalidArgument"):
+        s3.get_object_attributes(**ask, MaxParts=-1)
