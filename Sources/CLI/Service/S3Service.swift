@@ -43,7 +43,7 @@ extension Service {
             verifier.replace(keys)
             if let sessionKeys { verifier.replace(sessionKeys) }
             s3Failure.withLock { $0 = nil }
-            logger.info("S3 keys loaded", metadata: ["access_keys": "\(keys.count)"])
+            logger.info("S3 keys loaded", metadata: ["count": "\(keys.count)"])
         } catch {
             s3Failure.withLock { $0 = "\(error)" }
             logger.error("S3 keys not loaded; the last good ones stay", metadata: ["cause": "\(error)"])

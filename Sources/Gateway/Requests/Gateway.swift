@@ -129,6 +129,8 @@ public final class Gateway: Sendable {
     ) async throws(Problem) -> Response {
         try await EarlyResponse.response(on: context.exchange.loop, fields, perform) { problem in
             context.failed(problem)
+            // The status was 200, but the request has failed.
+            context.record.isBroken = problem.code.status >= 500
             return dialect.render(dialect.shown(problem, of: context), of: context)
         }
     }

@@ -51,7 +51,7 @@ final class S3API: Dialect {
         }
         let query = S3Query(target.query)
         let path: Route.Path
-        if bucket.isEmpty { path = .service } else if rest.isEmpty { path = .bucket } else { path = .named(rest) }
+        if rest.isEmpty { path = bucket.isEmpty ? .service : .bucket } else { path = .named(rest) }
         let request = S3Request(context, path, query)
         context.parsed = request
         context.record.protocolOperation = request.operation?.rawValue
@@ -150,7 +150,7 @@ final class S3API: Dialect {
             }
         }
         let found = try verifier.verify(request, now: context.now)
-        context.s3.authenticated(found, context)
+        try context.s3.authenticated(found, context)
         switch found.signer {
         case .anonymous, .bearer: try await context.identify(callers)
         case .accessKey, .session: try context.become(found.signer)
@@ -202,9 +202,15 @@ final class S3Request: @unchecked Sendable {
     }
 
     /// Takes what the verification has found.
-    func authenticated(_ found: S3Authentication, _ context: RequestContext) {
+    /// - Throws: ``Problem`` with `InvalidArgument` if a parameter that acts as a field is no value of a field.
+    func authenticated(_ found: S3Authentication, _ context: RequestContext) throws(Problem) {
         authentication = found
-        for (name, value) in found.hoisted where value.isFieldValue { fields.append(name: name, value) }
+        for (name, value) in found.hoisted {
+            guard value.isFieldValue else {
+                throw S3Error.invalidArgument("The value is no value of a header field.", name, value)
+            }
+            fields.append(name: name, value)
+        }
         if found.hoisted.contains(where: { $0.name == "x-amz-copy-source" }) {
             if operation == .putObject { operation = .copyObject }
             if operation == .uploadPart { operation = .uploadPartCopy }

@@ -144,12 +144,15 @@ extension S3API {
         throws(Problem) -> [DeletionRequest.Entry]
     {
         let parser = S3DeletionParser()
+        guard S3XML.isShort(text, tags: 16 * DeletionRequest.maximumNames) else { throw S3Error.malformedXML }
         do throws(XMLReader.Malformed) {
             try XMLReader.read(S3XML.withReferences(text), end: parser.end, parser.leaf)
         } catch {
             throw S3Error.malformedXML
         }
-        guard !parser.isMalformed, (1...DeletionRequest.maximumNames).contains(parser.objects.count) else {
+        guard !parser.isMalformed, parser.isOfDeletion,
+            (1...DeletionRequest.maximumNames).contains(parser.objects.count)
+        else {
             throw S3Error.malformedXML
         }
         request.isQuiet = parser.isQuiet
@@ -186,9 +189,10 @@ private final class S3DeletionParser {
     private(set) var objects: [Object] = []
     private(set) var isQuiet = false
     private(set) var isMalformed = false
+    /// Whether the last element that ended, which is the root at last, is `Delete`.
+    private(set) var isOfDeletion = false
     private var object = Object()
     private var hasKey = false
-    private var isRoot = false
 
     func leaf(_ parent: String, _ name: String, _ text: String) {
         switch (parent, name) {
@@ -206,6 +210,7 @@ private final class S3DeletionParser {
     }
 
     func end(_ name: String) {
+        isOfDeletion = name == "Delete"
         guard name == "Object" else { return }
         isMalformed = isMalformed || !hasKey || objects.count > DeletionRequest.maximumNames
         if objects.count <= DeletionRequest.maximumNames { objects.append(object) }

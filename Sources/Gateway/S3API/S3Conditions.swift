@@ -62,6 +62,29 @@ extension Conditions {
     }
 }
 
+extension Preconditions {
+    /// These and other conditions on the same object.
+    func joined(with other: Preconditions) -> Preconditions {
+        func tags(_ tags: Tags?) -> [String]? {
+            if case .tags(let tags) = tags { tags } else { nil }
+        }
+        var all = self
+        switch (tags(ifMatch), tags(other.ifMatch)) {
+        case (let one?, let two?): all.ifMatch = .tags(one.filter(two.contains))
+        case (nil, _): all.ifMatch = other.ifMatch ?? ifMatch
+        case (_, nil): break
+        }
+        if let one = tags(ifNoneMatch), let two = tags(other.ifNoneMatch) {
+            all.ifNoneMatch = .tags(one + two)
+        } else if ifNoneMatch != .any, other.ifNoneMatch != nil {
+            all.ifNoneMatch = other.ifNoneMatch
+        }
+        all.ifModifiedSince = [ifModifiedSince, other.ifModifiedSince].compactMap(\.self).max()
+        all.ifUnmodifiedSince = [ifUnmodifiedSince, other.ifUnmodifiedSince].compactMap(\.self).min()
+        return all
+    }
+}
+
 /// The fields of a download that the query replaces: `response-content-type` and its like.
 enum S3Overrides {
     private static let names: [(parameter: String, field: StaticString)] = [

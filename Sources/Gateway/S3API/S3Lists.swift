@@ -23,7 +23,7 @@ struct S3ListQuery {
     init(_ version: Version, _ query: QueryParameters) throws(Problem) {
         self.version = version
         prefix = try query.single("prefix") ?? ""
-        delimiter = try query.single("delimiter") ?? ""
+        delimiter = try S3ListQuery.delimiter(query)
         let text = try query.single("max-keys")
         limit = try S3ListQuery.limit(text, "max-keys")
         let marker: String
@@ -43,6 +43,15 @@ struct S3ListQuery {
             throw S3Error.invalidArgument("Invalid Encoding Method specified in Request", "encoding-type", encoding)
         }
         showsOwner = version == .second ? try query.single("fetch-owner") == "true" : true
+    }
+
+    /// - Throws: ``Problem`` with `InvalidArgument` if it is longer than any name.
+    static func delimiter(_ query: QueryParameters) throws(Problem) -> String {
+        guard let text = try query.single("delimiter") else { return "" }
+        guard text.utf8.count <= ObjectName.maximumBytes else {
+            throw S3Error.invalidArgument("The delimiter is longer than a key.", "delimiter", text)
+        }
+        return text
     }
 
     /// Parses a number of entries; 1,000 if it is absent.
@@ -80,12 +89,46 @@ struct S3ListQuery {
     /// Whether the gateway folds the names, because the store only does so at slashes.
     var isFoldedHere: Bool { !delimiter.isEmpty && delimiter != "/" }
 
+    /// Follows a prefix in the name after which its names are skipped.
+    private static let beyond = "\u{10ffff}"
+
+    /// Folds names at the delimiter, and keeps as many entries as the client asked for.
+    /// - Parameter after: The name after which the page begins.
+    fileprivate func folded(_ page: ListPage, after: String?, _ context: RequestContext) async throws(Problem)
+        -> ListPage
+    {
+        let skipped = after.flatMap { after in
+            after.hasSuffix(S3ListQuery.beyond) ? String(after.unicodeScalars.dropLast()) : nil
+        }
+        var kept: [String] = []
+        var folded: [String] = []
+        var last: String?
+        var isCut = false
+        for name in page.items {
+            try await context.giveWay()
+            let end = name.firstEnd(of: delimiter, from: prefix.utf8.count)
+            let entry = end.map { String(decoding: Array(name.utf8)[..<$0], as: UTF8.self) } ?? name
+            if let before = folded.last ?? skipped, BytewiseString.areEqual(before, entry) { continue }
+            if kept.count + folded.count == limit {
+                isCut = true
+                break
+            }
+            if end == nil { kept.append(entry) } else { folded.append(entry) }
+            last = entry
+        }
+        var result = page
+        result.items = kept
+        result.prefixes = folded
+        result.end = page.end != nil || isCut ? last ?? page.end : nil
+        return result
+    }
+
     /// The list of the store.
     func request(in bucket: String, showsAll: Bool) throws(Problem) -> ListRequest {
         var after = try after(in: bucket)
         if isFoldedHere, let name = after, name.hasSuffix(delimiter), name.utf8.count > prefix.utf8.count {
             // The page before has ended in a folded prefix: continue after all names below it.
-            after = name + "\u{10ffff}"
+            after = name + S3ListQuery.beyond
         }
         var query = ListQuery(
             prefix: prefix, delimited: delimiter == "/", limit: isFoldedHere ? 1000 : limit, withProperties: true)
@@ -119,40 +162,18 @@ extension S3API {
         guard let list = context.s3.list else { preconditionFailure("the list is parsed first") }
         var page = page
         if !request.showsAll { page.items.removeAll { page.properties[BytewiseString($0)] == nil } }
-        if list.isFoldedHere { page.fold(list) }
+        if list.isFoldedHere {
+            do throws(Problem) {
+                page = try await list.folded(page, after: request.after, context)
+            } catch {
+                return render(error, of: context)
+            }
+        }
         var writer = S3ListWriter(list, page, bucket, context)
         await writer.writeEntries()
         var response = writer.response()
         S3API.identify(&response.head.fields, context.record.requestId)
         return response
-    }
-}
-
-extension ListPage {
-    /// Folds names at a delimiter, and keeps as many entries as the client asked for.
-    fileprivate mutating func fold(_ list: S3ListQuery) {
-        var kept: [String] = []
-        var folded: [String] = []
-        var last: String?
-        let (names, hasMore) = (items, end != nil)
-        var isCut = false
-        let start = Array(list.prefix.utf8).count
-        for name in names {
-            var entry = name
-            if let found = name.firstEnd(of: list.delimiter, from: start) {
-                entry = String(decoding: Array(name.utf8)[..<found], as: UTF8.self)
-            }
-            if let before = folded.last, BytewiseString.areEqual(before, entry) { continue }
-            if kept.count + folded.count == list.limit {
-                isCut = true
-                break
-            }
-            if BytewiseString.areEqual(entry, name) { kept.append(entry) } else { folded.append(entry) }
-            last = entry
-        }
-        items = kept
-        prefixes = folded
-        end = hasMore || isCut ? last ?? end : nil
     }
 }
 

@@ -143,6 +143,7 @@ extension S3API {
     /// Parses `<CompleteMultipartUpload><Part><PartNumber/><ETag/>…</Part></CompleteMultipartUpload>`.
     static func selection(_ text: [UInt8]) throws(Problem) -> PartsSelection {
         let parser = S3SelectionParser()
+        guard S3XML.isShort(text, tags: 32 * PartPlan.maximumNumber) else { throw S3Error.malformedXML }
         do throws(XMLReader.Malformed) {
             try XMLReader.read(text, end: parser.end, parser.leaf)
         } catch {

@@ -115,7 +115,10 @@ extension S3API {
                 )
             }
             let patch = AttributePatch(replacing: attributes)
-            return .patch(name, PatchRequest(conditions: source.conditions) { (_) throws(Problem) in patch })
+            // Source and target are the same object.
+            let conditions = try source.conditions.get().joined(with: try context.s3Conditions.get())
+            return .patch(
+                name, PatchRequest(conditions: Conditions(.success(conditions))) { (_) throws(Problem) in patch })
         }
         return .copy(
             name,

@@ -15,7 +15,7 @@ struct S3UploadQuery {
     /// - Throws: ``Problem`` with `InvalidArgument`.
     init(_ query: QueryParameters) throws(Problem) {
         prefix = try query.single("prefix") ?? ""
-        delimiter = try query.single("delimiter") ?? ""
+        delimiter = try S3ListQuery.delimiter(query)
         keyMarker = try query.single("key-marker") ?? ""
         idMarker = try query.single("upload-id-marker") ?? ""
         limit = try S3ListQuery.limit(try query.single("max-uploads"), "max-uploads")
@@ -36,15 +36,22 @@ extension S3API {
         var shown: [ListedUpload] = []
         var prefixes: [String] = []
         var isTruncated = false
+        // The key and the id after which the next page begins.
+        var last = (key: "", id: "")
         for upload in uploads where S3API.follows(upload, query) {
+            let prefix = S3API.folded(upload.name, query)
+            // A page that ended in a prefix continues after all names below it.
+            if let prefix, BytewiseString.areEqual(prefix, prefixes.last ?? query.keyMarker) { continue }
             if shown.count + prefixes.count >= query.limit {
                 isTruncated = query.limit > 0
                 break
             }
-            if let prefix = S3API.folded(upload.name, query) {
-                if prefixes.last != prefix { prefixes.append(prefix) }
+            if let prefix {
+                prefixes.append(prefix)
+                last = (prefix, "")
             } else {
                 shown.append(upload)
+                last = (upload.name, upload.token)
             }
         }
         func encoded(_ text: String) -> String { query.isEncoded ? PercentEncoding.encodePath(text) : text }
@@ -54,8 +61,8 @@ extension S3API {
         xml.element("KeyMarker", encoded(query.keyMarker))
         xml.element("UploadIdMarker", query.idMarker)
         if isTruncated {
-            xml.element("NextKeyMarker", encoded(max(shown.last?.name ?? "", prefixes.last ?? "")))
-            xml.element("NextUploadIdMarker", shown.last?.token ?? "")
+            xml.element("NextKeyMarker", encoded(last.key))
+            xml.element("NextUploadIdMarker", last.id)
         }
         xml.element("Prefix", encoded(query.prefix))
         if !query.delimiter.isEmpty { xml.element("Delimiter", encoded(query.delimiter)) }

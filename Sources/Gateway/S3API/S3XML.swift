@@ -14,20 +14,39 @@ enum S3XML {
         }
         var result: [UInt8] = []
         result.reserveCapacity(text.count)
-        var rest = text[...]
-        while let byte = rest.first {
-            if byte == UInt8(ascii: "&"), let (value, end) = reference(rest), let index = index(of: value) {
-                result += replacement(index)
-                rest = rest[end...]
-            } else if let index = index(of: UInt32(byte)) {
-                result += replacement(index)
-                rest = rest.dropFirst()
-            } else {
-                result.append(byte)
-                rest = rest.dropFirst()
+        text.withUnsafeBufferPointer { text in
+            var offset = 0
+            while offset < text.count {
+                if text[offset] == UInt8(ascii: "&"), let (value, end) = reference(text, offset),
+                    let index = index(of: value)
+                {
+                    result += replacements[Int(index)]
+                    offset = end
+                } else if let index = index(of: UInt32(text[offset])) {
+                    result += replacements[Int(index)]
+                    offset += 1
+                } else {
+                    result.append(text[offset])
+                    offset += 1
+                }
             }
         }
         return result
+    }
+
+    /// The maximum length of a tag in bytes. The parser reads a tag at once.
+    private static let maximumTag = 4096
+
+    /// Whether a document has at most this many tags, none of which is long. Parsing other ones would block the loop.
+    static func isShort(_ text: [UInt8], tags maximum: Int) -> Bool {
+        var (tags, offset) = (0, 0)
+        while let start = ASCII.firstIndex(of: "<", in: text.span, from: offset) {
+            tags += 1
+            let rest = text.span.extracting(start..<min(text.count, start + maximumTag))
+            guard tags <= maximum, let end = ASCII.firstIndex(of: ">", in: rest, from: 0) else { return false }
+            offset = start + end
+        }
+        return true
     }
 
     /// The place of a character among those that XML 1.0 does not have; nil for any other. NUL has no place: no key has it.
@@ -40,23 +59,29 @@ enum S3XML {
         }
     }
 
-    private static func replacement(_ index: UInt32) -> [UInt8] {
+    /// The private characters by index.
+    private static let replacements: [[UInt8]] = (0..<0x22).map { index in
         Unicode.Scalar(base + index).map { Array(String(Character($0)).utf8) } ?? []
     }
 
-    /// The value of a numeric reference at the start, and the index after it.
-    private static func reference(_ text: ArraySlice<UInt8>) -> (value: UInt32, end: Int)? {
-        guard text.starts(with: "&#".utf8), let end = text.prefix(12).firstIndex(of: UInt8(ascii: ";")) else {
+    /// The value of a numeric reference at an offset, and the offset after it.
+    private static func reference(_ text: UnsafeBufferPointer<UInt8>, _ start: Int) -> (value: UInt32, end: Int)? {
+        var offset = start + 2
+        guard offset < text.count, text[start + 1] == UInt8(ascii: "#") else { return nil }
+        let isHexadecimal = text[offset] | 0x20 == UInt8(ascii: "x")
+        if isHexadecimal { offset += 1 }
+        let first = offset
+        var value: UInt32 = 0
+        while offset < text.count, offset < start + 12, let digit = ASCII.hexadecimal(text[offset]) {
+            guard isHexadecimal || digit < 10 else { return nil }
+            value = value &* (isHexadecimal ? 16 : 10) &+ UInt32(digit)
+            offset += 1
+        }
+        // Seven digits do not overflow.
+        guard offset > first, offset - first <= 7, offset < text.count, text[offset] == UInt8(ascii: ";") else {
             return nil
         }
-        let digits = text[..<end].dropFirst(2)
-        let isHexadecimal = digits.first.map { $0 | 0x20 == UInt8(ascii: "x") } ?? false
-        let number = String(decoding: isHexadecimal ? digits.dropFirst() : digits, as: UTF8.self)
-        // The initializer accepts a sign.
-        guard digits.allSatisfy({ ASCII.isDigit($0) || ASCII.isLetter($0) }),
-            let value = UInt32(number, radix: isHexadecimal ? 16 : 10)
-        else { return nil }
-        return (value, end + 1)
+        return (value, offset + 1)
     }
 
     /// The text with the characters that the references meant.

@@ -44,8 +44,13 @@ extension OperationHandler {
         case .cancel:
             let (token, _) = try token(request, name)
             let upload = try await openParts(token, name)
+            // For clients of S3 a completed upload is over, and its result stays.
+            let keepsResult = request.dialect == .s3
             try await reported(token.id) { () throws(SessionError) in
-                try await uncancelled { () throws(SessionError) in try await upload.cancel() }
+                try await uncancelled { () throws(SessionError) in
+                    if keepsResult, try await upload.state().end != nil { throw .finished }
+                    try await upload.cancel()
+                }
             }
             uploads.ended(token.id, .cancelled)
             return .deleted
@@ -154,6 +159,11 @@ extension OperationHandler {
             throw Problem(BodyError.tooLarge, limit: min(PartsRequest.maximumPart, bucket.maximumObjectSize))
         }
         let (token, creator) = try token(request, name)
+        if uploads.finishing.isTaken(token.id.text) {
+            // A running completion wins: its parts must not change meanwhile.
+            await uploads.finishing.take(token.id.text)
+            uploads.finishing.end(token.id.text)
+        }
         let upload = try await openParts(token, name)
         let entry = UploadLedger.Entry(
             bucket: bucket.name, dialect: request.dialect, owner: context.callerKey, creator: creator, bytes: 0,

@@ -134,3 +134,14 @@ def test_more_objects_than_a_page(s3_clear, folder):
     for first in (0, 1000):
         s3_clear.delete_objects(Bucket="photos", Delete={"Objects": [{"Key": name} for name in names[first:first + 1000]]})
     assert pages(s3_clear, Prefix=f"{folder}/") == ([], [])
+
+
+def test_keys_that_end_in_the_delimiter(s3_clear, folder):
+    names = [f"{folder}/{name}" for name in ("a-", "a-b", "a-c", "a-\U0010ffffx", "b", "c-")]
+    for name in names:
+        s3_clear.put_object(Bucket="photos", Key=name, Body=b"")
+    for limit in (1, 2, 1000):
+        found = pages(s3_clear, Prefix=f"{folder}/", Delimiter="-", MaxKeys=limit)
+        assert found == ([f"{folder}/b"], [f"{folder}/a-", f"{folder}/c-"])
+    with fails(400, "InvalidArgument"):
+        s3_clear.list_objects_v2(Bucket="photos", Delimiter="x" * 1025)

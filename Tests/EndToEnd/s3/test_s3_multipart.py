@@ -171,14 +171,22 @@ def test_completions_at_once(s3_clear, folder):
 def test_an_aborted_upload(s3, folder, upload):
     upload.part(1, b"bytes")
     upload.abort()
-    with fails(404, "NoSuchUpload"):
-        upload.complete()
+    for call in (upload.abort, upload.complete):
+        with fails(404, "NoSuchUpload"):
+            call()
     with fails(404, "NoSuchUpload"):
         s3.upload_part(**upload.where, PartNumber=2, Body=b"x")
     with fails(404, "NoSuchUpload"):
         s3.list_parts(**upload.where)
     with fails(404, "NoSuchKey"):
         s3.get_object(Bucket="photos", Key=f"{folder}/a")
+
+
+def test_a_completed_upload_is_not_aborted(s3, upload):
+    done = upload.complete_small()
+    with fails(404, "NoSuchUpload"):
+        upload.abort()
+    assert upload.complete()["ETag"] == done["ETag"]
 
 
 def test_another_object_or_token(s3, folder, upload):
@@ -204,6 +212,15 @@ def test_the_list_of_uploads(s3_clear, folder):
             break
         query = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
     assert len(keys) == 4 and set(keys) == found
+    prefixes, query = [], {}
+    for _ in range(5):
+        page = s3_clear.list_multipart_uploads(Bucket="photos", Prefix=f"{folder}/", Delimiter="/", MaxUploads=1, **query)
+        prefixes += [item["Prefix"] for item in page.get("CommonPrefixes", ())]
+        keys += [item["UploadId"] for item in page.get("Uploads", ())]
+        if not page["IsTruncated"]:
+            break
+        query = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+    assert prefixes == [f"{folder}/c/"] and len(keys) == 7 and not page["IsTruncated"]
     for each in uploads:
         each.abort()
     assert "Uploads" not in s3_clear.list_multipart_uploads(Bucket="photos", Prefix=f"{folder}/")

@@ -1,5 +1,6 @@
 """Signatures: raw requests, signed by botocore and by awscrt, and what is refused of them."""
 
+import base64
 import datetime
 import hashlib
 import http.client
@@ -296,6 +297,39 @@ def test_unsigned_chunks_need_a_signature(raw, folder, s3_server):
     assert raw.send("PUT", target, other, body)[:2] == (400, "InvalidRequest")
     wrong = body.replace(trailer_of(b"bytes")[1].encode(), b"AAAAAA==")
     assert raw.send("PUT", target, raw.signed("PUT", target, fields, payload=payload), wrong)[:2] == (400, "BadDigest")
+
+
+@pytest.mark.parametrize("body", [
+    b"<Delete>" + b"<a/>" * 100_000 + b"</Delete>", b"<Other><Object><Key>a</Key></Object></Other>",
+    b"<Delete a='" + b"x" * 5000 + b"'><Object><Key>a</Key></Object></Delete>"])
+def test_lists_that_take_long_to_parse(raw, body):
+    fields = {"Content-MD5": base64.b64encode(hashlib.md5(body).digest()).decode()}
+    answer = raw.call("POST", "/photos", fields, body, query="?delete")
+    assert answer[:2] == (400, "MalformedXML")
+
+
+@pytest.mark.parametrize(("field", "value"), [("if-match", '"0123"'), ("if-none-match", "*")])
+def test_a_copy_onto_itself_has_conditions(raw, folder, field, value):
+    assert raw.call("PUT", f"/photos/{folder}/a", {"content-type": "text/plain"}, b"x")[0] == 200
+    copy = {"x-amz-copy-source": f"photos/{folder}/a", "x-amz-metadata-directive": "REPLACE", "content-type": "text/html"}
+    assert raw.call("PUT", f"/photos/{folder}/a", {**copy, field: value})[:2] == (412, "PreconditionFailed")
+    assert raw.call("HEAD", f"/photos/{folder}/a")[3]["content-type"] == "text/plain"
+    assert raw.call("PUT", f"/photos/{folder}/a", {**copy, "if-match": "*"})[0] == 200
+    assert raw.call("HEAD", f"/photos/{folder}/a")[3]["content-type"] == "text/html"
+
+
+@pytest.mark.parametrize("names", [["x"] * 3000, [f"x{number}" for number in range(300)]])
+def test_too_many_signed_fields(raw, names):
+    credential = f"{raw.key.id}/20260101/us-east-1/s3/aws4_request"
+    answer = raw.send("GET", "/photos/a", [
+        ("x-amz-date", "20260101T000000Z"), ("x", "y" * 20_000),
+        ("Authorization", f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders=host;{';'.join(names)}, "
+                          f"Signature={'0' * 64}")])
+    assert answer[:2] == (400, "AuthorizationHeaderMalformed")
+
+
+def test_paths_without_a_bucket(raw):
+    assert raw.call("GET", "//photos/a")[:2] == (404, "NoSuchBucket")
 
 
 def test_no_secret_is_logged(raw, s3_server, folder):

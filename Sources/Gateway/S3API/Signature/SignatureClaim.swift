@@ -10,8 +10,13 @@ struct S3Credential {
     private let regionEnd: Int
     private let serviceEnd: Int
 
-    /// Parses a credential; nil if it does not have five parts, or the day is not 8 digits, or the last part another.
+    /// The maximum length of the text in bytes. Keys are kept by it.
+    private static let maximumBytes = 512
+
+    /// Parses a credential; nil if it does not have five parts, or the day is not 8 digits, or the last part another, or it
+    /// is too long.
     init?(_ text: [UInt8]) {
+        guard text.count <= S3Credential.maximumBytes else { return nil }
         var slashes: [Int] = []
         slashes.reserveCapacity(4)
         for index in text.indices.reversed() where text[index] == UInt8(ascii: "/") {
@@ -41,11 +46,14 @@ struct S3Credential {
 struct SignedNames {
     /// The maximum length of the list in bytes.
     static let maximumBytes = 8 * 1024
+    /// The maximum number of names. A request has no more fields.
+    static let maximumNames = 256
     /// The names, separated by semicolons.
     let text: [UInt8]
     let names: [Range<Int>]
 
-    /// Parses the list; nil if it is empty or too long, or a name is not a token.
+    /// Parses the list; nil if it is empty or too long, a name is not a token, or occurs twice: the text that the
+    /// signature covers would grow with each.
     init?(_ text: [UInt8]) {
         guard !text.isEmpty, text.count <= SignedNames.maximumBytes else { return nil }
         var names: [Range<Int>] = []
@@ -56,7 +64,9 @@ struct SignedNames {
                 guard ASCII.isToken(text[index]) else { return nil }
                 continue
             }
-            guard index > start else { return nil }
+            guard index > start, names.count < SignedNames.maximumNames,
+                !names.contains(where: { text[$0].elementsEqual(text[start..<index]) })
+            else { return nil }
             names.append(start..<index)
             start = index + 1
         }

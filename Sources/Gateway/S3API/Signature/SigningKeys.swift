@@ -17,7 +17,7 @@ struct SigningKey {
     }
 }
 
-/// A cache of signing keys by credential: at most ``limit``.
+/// A cache of signing keys by credential, of about ``limit`` bytes at most.
 ///
 /// A full new table replaces the old one, and an entry found in the old table is copied to the new one. This
 /// approximates eviction of the least recently used.
@@ -29,7 +29,8 @@ struct SigningKeys {
         func hash(into hasher: inout Hasher) { bytes.withUnsafeBytes { hasher.combine(bytes: $0) } }
     }
 
-    static let limit = 10_000
+    static let limit = 8 << 20
+    private var newBytes = 0
     private var new: [Name: SigningKey] = [:]
     private var old: [Name: SigningKey] = [:]
 
@@ -44,10 +45,14 @@ struct SigningKeys {
     }
 
     mutating func insert(_ key: SigningKey, _ credential: S3Credential) {
-        if new.count >= SigningKeys.limit / 2 {
+        // A digest's states, tables and a principal; a session's claims take about twice the size of its token.
+        let bytes = 800 + credential.text.count + 3 * (key.session?.token.count ?? 0)
+        if newBytes + bytes > SigningKeys.limit / 2 {
             old = new
             new = [:]
+            newBytes = 0
         }
+        newBytes += bytes
         new[Name(bytes: credential.text)] = key
     }
 }
