@@ -2,12 +2,14 @@
 
 It has preconditions on generations and metagenerations, chunks of 256 KiB, sessions that persist less than was sent,
 verification of declared digests, merging patches and page tokens. `commits` has every object that became visible.
+Of the XML API it has multipart uploads, whose objects have no md5.
 """
 
 import base64
 import email.utils
 import functools
 import hashlib
+import html
 import http.server
 import itertools
 import json
@@ -16,29 +18,16 @@ import threading
 import time
 import urllib.parse
 
+import digests
 from secret_words import secret
 
 QUANTUM = 256 * 1024
-
-
-def crc32c_table():
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
-
-
-TABLE = crc32c_table()
-
-
-@functools.lru_cache(maxsize=4)
-def crc32c(data):
-    value = 0xFFFFFFFF
-    for byte in data:
-        value = TABLE[(value ^ byte) & 0xFF] ^ value >> 8
-    return base64.b64encode((value ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+#: The least size of all parts of an upload but the last.
+MINIMUM_PART = 5 << 20
+#: Header fields of the XML API and the members of a resource for them.
+PROPERTIES = {"content-type": "contentType", "cache-control": "cacheControl", "content-disposition": "contentDisposition",
+              "content-encoding": "contentEncoding", "content-language": "contentLanguage"}
+crc32c = functools.lru_cache(maxsize=4)(digests.crc32c)
 
 
 def timestamp():
@@ -53,11 +42,11 @@ class Refused(Exception):
 
 
 class Model:
-    """Buckets, objects and sessions. Every request holds the lock."""
+    """Buckets, objects, sessions and uploads in parts. Every request holds the lock."""
 
     def __init__(self):
         self.lock = threading.RLock()
-        self.objects, self.sessions, self.rewrites, self.commits = {}, {}, {}, []
+        self.objects, self.sessions, self.uploads, self.rewrites, self.commits = {}, {}, {}, {}, []
         self.numbers = itertools.count()
         self.generation, self.buckets = 1_700_000_000_000_000, {"photos"}
         #: The maximum number of bytes that are kept of each chunk except the last; None for all.
@@ -93,8 +82,9 @@ class Model:
         name = metadata.get("name") or query.get("name")
         found, _ = self.objects.get((bucket, name), (None, None))
         self.check(query, found)
-        facts = {"md5Hash": base64.b64encode(hashlib.md5(content).digest()).decode(),
-                 "crc32c": crc32c(content)}
+        facts = {"crc32c": crc32c(content)}
+        if "componentCount" not in metadata:
+            facts["md5Hash"] = digests.md5(content)
         for key, value in facts.items():
             if metadata.get(key, value) != value:
                 raise Refused(400, f"Provided {key} doesn't match calculated")
@@ -165,6 +155,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = handle_request
 
     def route(self, path, query, content):
+        if not path.startswith(("/storage/", "/upload/")):
+            return self.xml(path, query, content)
         if match := re.fullmatch(r"/upload/storage/v1/b/([^/]+)/o", path):
             if match[1] not in self.server.model.buckets:
                 raise Refused(404, "The specified bucket does not exist.")
@@ -221,7 +213,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         found, content = self.server.model.find(bucket, name, {})
         if query.get("ifSourceGenerationMatch", found["generation"]) != found["generation"]:
             raise Refused(412, "source generation")
-        metadata = {key: value for key, value in found.items() if key == "metadata" or key.startswith(("content", "cache"))}
+        metadata = {key: value for key, value in found.items()
+                    if key in ("metadata", "componentCount") or key.startswith(("content", "cache"))}
         made = self.server.model.commit(bucket, query, {**metadata, "name": new_name}, content)
         del self.server.model.objects[bucket, name]
         return 200, made, {}
@@ -245,14 +238,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             token = f"rewrite-{next(model.numbers)}"
             model.rewrites[token] = ((source, target, found["generation"]), done)
             return 200, {**progress, "done": False, "rewriteToken": token}, {}
-        made = model.commit(target[0], query, {**json.loads(content or b"{}"), "name": target[1]}, stored)
+        kept = {key: found[key] for key in ("componentCount",) if key in found}
+        made = model.commit(target[0], query, {**json.loads(content or b"{}"), **kept, "name": target[1]}, stored)
         return 200, {**progress, "done": True, "resource": made}, {}
 
     def media(self, found, content):
         fields = {
             "content-type": found.get("contentType", "application/octet-stream"),
             "x-goog-generation": found["generation"], "x-goog-metageneration": found["metageneration"],
-            "x-goog-hash": f"crc32c={found['crc32c']},md5={found['md5Hash']}",
+            "x-goog-hash": ",".join(f"{key}={found[member]}" for key, member in (("crc32c", "crc32c"), ("md5", "md5Hash"))
+                                    if member in found),
             "x-goog-stored-content-encoding": found.get("contentEncoding", "identity"),
             "x-goog-stored-content-length": found["size"], "etag": found["etag"],
             "last-modified": email.utils.formatdate(usegmt=True),
@@ -364,6 +359,95 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 kept, session["type"])
             return 200, session["made"], {}
         return 308, b"", {"range": f"bytes=0-{len(kept) - 1}"} if kept else {}
+
+    # Multipart uploads of the XML API, which evaluate no preconditions
+
+    def xml(self, path, query, content):
+        bucket, _, name = path[1:].partition("/")
+        try:
+            status, text, fields = self.parts(bucket, urllib.parse.unquote(name), query, content)
+        except Refused as refused:
+            status, text, fields = refused.status, f"<Error><Code>{refused.message}</Code></Error>", {}
+        if text:
+            text = f"<?xml version='1.0' encoding='UTF-8'?>{text}"
+        return status, text.encode(), {"content-type": "application/xml; charset=UTF-8", **fields}
+
+    def parts(self, bucket, name, query, content):
+        model = self.server.model
+        if bucket not in model.buckets:
+            raise Refused(404, "NoSuchBucket")
+        about = f"<Bucket>{bucket}</Bucket><Key>{html.escape(name)}</Key>"
+        if "uploads" in query:
+            return self.begin(bucket, name, about) if self.command == "POST" else self.uploads(bucket, query)
+        upload = model.uploads.get(query.get("uploadId"))
+        if upload is None or (upload["bucket"], upload["name"]) != (bucket, name):
+            raise Refused(404, "NoSuchUpload")
+        if self.command == "PUT":
+            return self.part(upload, int(query["partNumber"]), content)
+        if self.command == "GET":
+            return self.list_parts(upload, query, about)
+        if self.command == "POST":
+            count = self.join(upload, content.decode())
+            about += f'<ETag>"joined-{count}"</ETag>'
+        del model.uploads[query["uploadId"]]
+        if self.command == "DELETE":
+            return 204, "", {}
+        return 200, f"<CompleteMultipartUploadResult>{about}</CompleteMultipartUploadResult>", {}
+
+    def begin(self, bucket, name, about):
+        model = self.server.model
+        given = {key.lower(): value for key, value in self.headers.items()}
+        metadata = {member: given[field] for field, member in PROPERTIES.items() if field in given}
+        prefix = "x-goog-meta-"
+        metadata["metadata"] = {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
+        token = f"upload-{next(model.numbers)}"
+        model.uploads[token] = {"bucket": bucket, "name": name, "metadata": metadata, "parts": {}}
+        about += f"<UploadId>{token}</UploadId>"
+        return 200, f"<InitiateMultipartUploadResult>{about}</InitiateMultipartUploadResult>", {}
+
+    def uploads(self, bucket, query):
+        listed = "".join(
+            f"<Upload><Key>{html.escape(upload['name'])}</Key><UploadId>{token}</UploadId></Upload>"
+            for token, upload in self.server.model.uploads.items()
+            if upload["bucket"] == bucket and upload["name"].startswith(query.get("prefix", "")))
+        return 200, f"<ListMultipartUploadsResult>{listed}</ListMultipartUploadsResult>", {}
+
+    def part(self, upload, number, content):
+        if not 1 <= number <= 10_000:
+            raise Refused(400, "InvalidArgument")
+        if self.headers.get("content-md5", digests.md5(content)) != digests.md5(content):
+            raise Refused(400, "BadDigest")
+        tag = hashlib.md5(content).hexdigest()
+        upload["parts"][number] = {"content": content, "tag": tag, "time": timestamp()}
+        return 200, "", {"etag": f'"{tag}"', "x-goog-hash": f"crc32c={crc32c(content)}"}
+
+    def list_parts(self, upload, query, about):
+        after, limit = int(query.get("part-number-marker", 0)), min(int(query.get("max-parts", 1000)), 1000)
+        numbers = sorted(number for number in upload["parts"] if number > after)
+        for number in numbers[:limit]:
+            part = upload["parts"][number]
+            about += (f"<Part><PartNumber>{number}</PartNumber><LastModified>{part['time']}</LastModified>"
+                      f'<ETag>"{part["tag"]}"</ETag><Size>{len(part["content"])}</Size></Part>')
+        about += f"<IsTruncated>{str(len(numbers) > limit).lower()}</IsTruncated>"
+        return 200, f"<ListPartsResult>{about}</ListPartsResult>", {}
+
+    def join(self, upload, text):
+        """Makes the object of the listed parts; returns their number."""
+        listed = [(int(number), tag) for number, tag in re.findall(
+            r'<Part><PartNumber>(\d+)</PartNumber><ETag>"([^"<]*)"</ETag></Part>', text)]
+        numbers = [number for number, _ in listed]
+        if not listed or numbers != sorted(set(numbers)):
+            raise Refused(400, "MalformedXML")
+        for number, tag in listed:
+            if number not in upload["parts"] or upload["parts"][number]["tag"] != tag:
+                raise Refused(400, "InvalidPart")
+        contents = [upload["parts"][number]["content"] for number in numbers]
+        if any(len(content) < MINIMUM_PART for content in contents[:-1]):
+            raise Refused(400, "EntityTooSmall")
+        self.server.model.commit(
+            upload["bucket"], {}, {**upload["metadata"], "name": upload["name"], "componentCount": len(contents)},
+            b"".join(contents))
+        return len(contents)
 
 
 class ThreadingServer(http.server.ThreadingHTTPServer):
