@@ -36,10 +36,10 @@ public protocol PartsUpload: PendingUpload {
     /// progress are stopped with ``SessionError/superseded``.
     /// - Parameter parts: Ordered by number, at least one.
     /// - Parameter checksum: Stored with the object (``S3Properties/checksum``) if the store sets properties at the
-    ///   commit. The caller has computed it.
+    ///   commit.
     /// - Throws: ``SessionError/noSuchPart(_:)``, ``SessionError/partTooSmall(_:minimum:)``,
     ///   ``SessionError/lengthMismatch(declared:)``.
-    func select(_ parts: [SelectedPart], checksum: S3Properties.Checksum?) async throws(SessionError)
+    func select(_ parts: [SelectedPart], checksum: SelectedChecksum?) async throws(SessionError)
 }
 
 extension PartsUpload {
@@ -147,6 +147,15 @@ public struct SelectedPart: Sendable, Equatable {
         self.number = number
         self.etag = etag
     }
+}
+
+/// The checksum of an object of selected parts.
+public enum SelectedChecksum: Sendable, Equatable {
+    /// Computed by the caller from those of the parts.
+    case computed(S3Properties.Checksum)
+    /// The crc32c that the store has of the whole object. With an expected value of 4 bytes, the commit fails with
+    /// ``SessionError/otherBytes`` if the store has another.
+    case storesCRC32C(expected: [UInt8]?)
 }
 
 extension [Part] {

@@ -24,6 +24,8 @@ public struct S3Properties: Sendable, Equatable {
     /// The sizes of the parts; nil if they are not stored.
     public var parts: PartSizes?
     public var checksum: Checksum?
+    /// Whether the checksum is the crc32c that the store has of all bytes, which is not repeated here.
+    var hasStoresCRC32C = false
     /// The text of `Expires`. Longer text than ``maximumExpires`` bytes is dropped.
     public var expires: String? { didSet { expires = S3Properties.checked(expires) } }
 
@@ -39,10 +41,17 @@ public struct S3Properties: Sendable, Equatable {
         self.expires = S3Properties.checked(expires)
     }
 
-    var isEmpty: Bool { tag == nil && parts == nil && checksum == nil && expires == nil }
+    var isEmpty: Bool { tag == nil && parts == nil && checksum == nil && expires == nil && !hasStoresCRC32C }
 
     private static func checked(_ expires: String?) -> String? {
         expires.flatMap { $0.utf8.count > maximumExpires ? nil : $0 }
+    }
+
+    /// Takes the crc32c that the store has of all bytes as the checksum, if it is.
+    mutating func complete(crc32c: UInt32?) {
+        guard hasStoresCRC32C, let crc32c else { return }
+        checksum = Checksum(.crc32c, crc32c.bigEndianBytes)
+        hasStoresCRC32C = false
     }
 
     /// The properties of a copy that is not made of the same parts; nil if nothing is left.
@@ -119,11 +128,17 @@ public enum ChecksumAlgorithm: String, Sendable, Hashable, CaseIterable {
 
 extension S3Properties {
     /// The properties of an object of these parts; without a tag if a part's tag is not an md5.
-    init(of parts: [Part], _ checksum: Checksum?) {
+    init(of parts: [Part], _ checksum: SelectedChecksum?) {
         let digests = parts.compactMap { Hexadecimal.decode($0.etag.utf8) }.filter { $0.count == 16 }
         self.init(
             tag: digests.count == parts.count ? S3Properties.tag(ofParts: digests, count: parts.count) : nil,
-            parts: PartSizes(parts.lazy.map(\.size)), checksum: checksum)
+            parts: PartSizes(parts.lazy.map(\.size)))
+        switch checksum {
+        case .computed(let value): self.checksum = value
+        case .storesCRC32C(let expected?): self.checksum = Checksum(.crc32c, expected)
+        case .storesCRC32C(nil): hasStoresCRC32C = true
+        case nil: break
+        }
     }
 }
 
@@ -266,6 +281,8 @@ public struct PartSizes: Sendable, Equatable {
 // As stored: members in a fixed order, separated by semicolons. Visible ASCII, for header fields.
 //
 //     tag=MD5-COUNT;parts=SIZE*COUNT,…;sum=ALGORITHM:full|composite:BASE64;expires=PERCENT-ENCODED
+//
+// `sum=store` is the crc32c that the store has.
 extension S3Properties {
     var text: String {
         var members: [String] = []
@@ -274,6 +291,8 @@ extension S3Properties {
         if let checksum {
             let kind = checksum.isComposite ? "composite" : "full"
             members.append("sum=\(checksum.algorithm.rawValue):\(kind):\(Base64.encode(checksum.value))")
+        } else if hasStoresCRC32C {
+            members.append("sum=store")
         }
         if let expires { members.append("expires=\(PercentEncoding.encodeSegment(expires))") }
         return members.joined(separator: ";")
@@ -292,7 +311,9 @@ extension S3Properties {
             switch String(member[..<equals]) ?? "" {
             case "tag": tag = decoded(value)
             case "parts": parts = PartSizes(text: value)
-            case "sum": checksum = Checksum(text: value)
+            case "sum":
+                checksum = Checksum(text: value)
+                hasStoresCRC32C = value.elementsEqual("store".utf8)
             case "expires": expires = decoded(value)
             default: break
             }

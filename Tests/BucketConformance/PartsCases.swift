@@ -39,7 +39,7 @@ extension SessionConformance {
             for (number, bytes) in zip(numbers, all) { try await upload.send(number, bytes) }
             try await upload.send(7, pattern(unit, seed: 4))
             let checksum = S3Properties.Checksum(.sha1, digest(.sha1, [1]), isComposite: true)
-            try await upload.select(numbers.map { SelectedPart($0) }, checksum: checksum)
+            try await upload.select(numbers.map { SelectedPart($0) }, checksum: .computed(checksum))
             let result = try await upload.commit(try await upload.finish(), Preconditions(), resultUntil: .max)
             let object = try await driver.stat(key)
             try expectEqual(result.metadata.s3Tag, object.s3Tag, "the tag of the result")

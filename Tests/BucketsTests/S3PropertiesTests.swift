@@ -22,6 +22,13 @@ struct S3PropertiesTests {
             #expect(S3Properties(text: each.text) == each)
             #expect(S3Fields.isExact(each.text))
         }
+        var unknown = S3Properties()
+        unknown.hasStoresCRC32C = true
+        #expect(unknown.text == "sum=store" && S3Properties(text: unknown.text) == unknown && !unknown.isEmpty)
+        unknown.complete(crc32c: nil)
+        #expect(unknown.checksum == nil)
+        unknown.complete(crc32c: 0x0102_0304)
+        #expect(unknown == S3Properties(checksum: S3Properties.Checksum(.crc32c, [1, 2, 3, 4])))
         let sizes = (0..<PartSizes.maximumRuns).map { UInt64(Int64.max) / 16 - UInt64($0) }
         var largest = Self.all
         largest.parts = PartSizes(sizes)

@@ -136,10 +136,11 @@ final class CloudPart: PartUpload, @unchecked Sendable {
                 } else {
                     try await service.storePart(address, held, facts)
                 }
-            return .success(
-                Part(
-                    number: address.number, size: facts.size, etag: etag, crc32c: facts.crc32c,
-                    updated: session.file.milliseconds, checksum: plan.checksum(facts)))
+            let part = Part(
+                number: address.number, size: facts.size, etag: etag, crc32c: facts.crc32c,
+                updated: session.file.milliseconds, checksum: plan.checksum(facts))
+            session.sessions.computed.keep(part, of: session.id, md5: facts.md5)
+            return .success(part)
         } catch {
             return .failure(await upload.sessionError(error))
         }

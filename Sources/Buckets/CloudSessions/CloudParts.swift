@@ -20,7 +20,7 @@ protocol CloudPartsService: Sendable {
         -> String
 
     /// Whether a request at the commit sets the properties of the object, so that they can depend on its parts.
-    func setsProperties(_ state: CloudSessionState) -> Bool
+    var setsProperties: Bool { get }
 
     /// A page of the parts after a number, at most `limit`.
     func listParts(_ upload: CloudUploadAddress, after number: Int, limit: Int) async throws(CloudPartFailure)
@@ -162,7 +162,7 @@ final class CloudParts: PartsUpload {
             while found.count < limit {
                 let wanted = min(limit - found.count, CloudParts.pageLimit)
                 let page = try await page(address, after: last, limit: wanted)
-                found += page.parts.distinct([])
+                found += session.sessions.computed.completed(page.parts.distinct([]), of: id)
                 guard !page.isLast, let end = page.parts.last?.number else { break }
                 last = end
             }
@@ -202,7 +202,7 @@ final class CloudParts: PartsUpload {
         }
     }
 
-    func select(_ selection: [SelectedPart], checksum: S3Properties.Checksum?) async throws(SessionError) {
+    func select(_ selection: [SelectedPart], checksum: SelectedChecksum?) async throws(SessionError) {
         await session.stopParts()
         _ = try await address()
         try await session.inTurn { [self] () throws(SessionError) in
@@ -212,7 +212,7 @@ final class CloudParts: PartsUpload {
         }
     }
 
-    private func selectOnce(_ selection: [SelectedPart], _ checksum: S3Properties.Checksum?)
+    private func selectOnce(_ selection: [SelectedPart], _ checksum: SelectedChecksum?)
         async throws(SessionError)
     {
         let file = session.file
@@ -234,7 +234,7 @@ final class CloudParts: PartsUpload {
         if let length = state.length, length != size { throw .lengthMismatch(declared: length) }
         let limit = session.sessions.service.maximumSessionLength
         guard size <= limit else { throw .lengthExceeded(limit: limit) }
-        let s3 = service.setsProperties(state) ? S3Properties(of: chosen, checksum) : nil
+        let s3 = service.setsProperties ? S3Properties(of: chosen, checksum) : nil
         try await file.update { $0.select(chosen, size, s3) }
     }
 
@@ -246,7 +246,9 @@ final class CloudParts: PartsUpload {
         _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
     ) async throws(SessionError) -> CommitResult {
         await session.stopParts()
-        return try await session.commit(facts, preconditions, resultUntil: resultUntil)
+        let result = try await session.commit(facts, preconditions, resultUntil: resultUntil)
+        session.sessions.computed.forget(id)
+        return result
     }
 
     func close(_ record: [UInt8], until: Int64) async throws(SessionError) {
@@ -256,6 +258,7 @@ final class CloudParts: PartsUpload {
 
     func cancel() async throws(SessionError) {
         await session.stopParts()
+        session.sessions.computed.forget(id)
         try await session.cancel()
     }
 }

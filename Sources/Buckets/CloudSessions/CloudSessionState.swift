@@ -211,6 +211,8 @@ extension CloudSessionState {
 
     var result: CommitResult? {
         guard case .committed(let object) = end else { return nil }
+        var attributes = attributes
+        attributes.system.s3?.complete(crc32c: object.crc32c)
         let metadata = ObjectMetadata(
             name: name, generation: object.generation, metageneration: 1, size: offset, created: object.created,
             updated: object.updated, md5: object.md5, crc32c: object.crc32c, etag: object.etag, attributes: attributes)

@@ -14,6 +14,8 @@ final class CloudSessions: Sendable {
     let work: BackgroundTasks
     private let sequential = SessionRegistry<CloudSession>()
     private let inParts = SessionRegistry<CloudSession>()
+    /// The checksums of the parts that this process has sent.
+    let computed = ComputedChecksums()
     /// The sessions used last, the newest at the end. They stay in memory, so that they need not be claimed again.
     private let recent = Lock<[CloudSession]>([])
     private static let recentLimit = 64

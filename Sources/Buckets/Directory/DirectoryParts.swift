@@ -127,7 +127,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
 
     // MARK: Ending
 
-    func select(_ parts: [SelectedPart], checksum: S3Properties.Checksum?) async throws(SessionError) {
+    func select(_ parts: [SelectedPart], checksum: SelectedChecksum?) async throws(SessionError) {
         try await inTurn(keeping: nil) { row, _ throws(SessionError) in
             if row.end != nil { throw .finished }
             _ = try selected(parts, row)
@@ -165,10 +165,12 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         return facts
     }
 
-    private static func properties(of selection: [PartRow], _ checksum: S3Properties.Checksum?) -> S3Properties {
-        S3Properties(
+    private static func properties(of selection: [PartRow], _ checksum: SelectedChecksum?) -> S3Properties {
+        // The crc32c of each part is known, so no caller asks for that of the store.
+        let computed: S3Properties.Checksum? = if case .computed(let value) = checksum { value } else { nil }
+        return S3Properties(
             tag: S3Properties.tag(ofParts: selection.lazy.map(\.md5), count: selection.count),
-            parts: PartSizes(selection.lazy.map(\.size)), checksum: checksum)
+            parts: PartSizes(selection.lazy.map(\.size)), checksum: computed)
     }
 
     override func s3Properties() -> S3Properties? { held.withLock { $0.selection?.s3 } }

@@ -12,13 +12,16 @@ enum GCSObject {
             let created = json["timeCreated"]?.text.flatMap({ HTTPDate.parse(rfc3339: $0) })
         else { return nil }
         let updated = json["updated"]?.text.flatMap { HTTPDate.parse(rfc3339: $0) }
+        let crc32c = digest(json["crc32c"], count: 4).map(crc32c)
+        var attributes = attributes(json)
+        attributes.system.s3?.complete(crc32c: crc32c)
         return ObjectMetadata(
             name: name, generation: generation, metageneration: metageneration,
             size: UInt64(size), created: created, updated: updated ?? created,
             md5: digest(json["md5Hash"], count: 16),
-            crc32c: digest(json["crc32c"], count: 4).map(crc32c),
+            crc32c: crc32c,
             // Google's own entity tag changes with each patch; ours identifies the bytes.
-            etag: String(generation), attributes: attributes(json))
+            etag: String(generation), attributes: attributes)
     }
 
     /// Parses an item of a list; nil if it has only a name.

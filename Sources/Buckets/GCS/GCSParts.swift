@@ -48,9 +48,7 @@ extension GCSBucket: CloudPartsService {
     /// 5 GiB.
     var maximumPart: UInt64 { 5 << 30 }
 
-    func setsProperties(_ state: CloudSessionState) -> Bool {
-        GCSParts.fields(state.attributes, mark: state.mark) == nil
-    }
+    var setsProperties: Bool { true }
 
     func newUpload(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
         -> CloudSessionState.Transfer

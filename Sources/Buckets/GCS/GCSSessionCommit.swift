@@ -197,19 +197,35 @@ struct GCSSessionCommit {
                 throw await file.endWithoutParts()
             }
         }
-        if GCSParts.fields(state.attributes, mark: state.mark) == nil {
-            try await inStore { () throws(BucketError) in try await describe(name, state) }
-        }
+        try await describe(name, state)
     }
 
-    /// Sets the properties of the hidden object that the XML API can't express.
-    private func describe(_ name: String, _ state: CloudSessionState) async throws(BucketError) {
+    /// Sets the properties of the hidden object: the beginning of the upload knows no parts, and the XML API can't
+    /// express them all. Each attempt sets the same ones, since the selected parts are fixed. The name is this session's
+    /// alone and has one object ever, so no other object can be changed.
+    /// - Throws: ``SessionError/otherBytes`` if the service has another size or crc32c than the selection.
+    private func describe(_ name: String, _ state: CloudSessionState) async throws(SessionError) {
         let body = GCSObject.resource(nil, state.attributes, nil, mark: state.mark)
         let request = ClientRequest("PATCH", bucket.requests.object(name), body: .bytes(body), isRepeatable: true)
         request.fields.append("content-type", "application/json")
-        let response = try await bucket.requests.call(request)
-        // An earlier attempt may have moved it.
-        guard [200, 404].contains(response.status) else { throw bucket.requests.failure(response) }
+        let hidden = try await inStore { () throws(BucketError) in
+            let response = try await bucket.requests.call(request)
+            // An earlier attempt may have moved it.
+            if response.status == 404 { return ObjectMetadata?.none }
+            return try bucket.requests.metadata(response, of: name)
+        }
+        guard let hidden else { return }
+        var isRight = hidden.size == state.offset
+        if let checksum = state.attributes.system.s3?.checksum, !checksum.isComposite, checksum.algorithm == .crc32c,
+            let crc32c = hidden.crc32c
+        {
+            isRight = isRight && checksum.value == crc32c.bigEndianBytes
+        }
+        if isRight { return }
+        // The parts are joined, so that no others can be selected.
+        _ = await file.endWithoutParts()
+        try? await bucket.deleteHidden(name)
+        throw .otherBytes
     }
 
     // MARK: The object

@@ -25,7 +25,7 @@ extension S3Bucket: CloudPartsService {
     var maximumPart: UInt64 { settings.singleLimit }
 
     /// The service has its own tag.
-    func setsProperties(_ state: CloudSessionState) -> Bool { false }
+    var setsProperties: Bool { false }
 
     func newUpload(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
         -> CloudSessionState.Transfer

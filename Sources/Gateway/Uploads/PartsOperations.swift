@@ -300,8 +300,8 @@ extension OperationHandler {
         return try await finish(upload, selection)
     }
 
-    /// Checks what S3 requires of the parts beyond the store's own requirements, and sets the object's checksum, computed
-    /// from those of its parts; nil if the creation asked for none, or if the store does not keep those of the parts.
+    /// Checks what S3 requires of the parts beyond the store's own requirements, and chooses the checksum to keep, computed
+    /// from those of the parts; nil if the creation asked for none, or if those of the parts are not known.
     /// - Throws: ``Problem`` if a part is too small, or if a checksum differs from the one that the client expects.
     private func checkParts(_ selection: inout PartsSelection, _ upload: any PartsUpload, _ context: UploadContext)
         async throws(Problem)
@@ -310,8 +310,6 @@ extension OperationHandler {
         let wanted = context.metadata.flatMap { WantedChecksum(text: $0) }
         let isChecked = try await bucket.capabilities().minimumPart >= PartsRequest.minimumPart
         if isChecked, wanted == nil, selection.checksums.isEmpty { return }
-        let expected = selection.checksum
-        selection.checksum = nil
         let all = try await listed(upload, after: 0, limit: PartPlan.maximumNumber)
         let known = Dictionary(uniqueKeysWithValues: all.map { ($0.number, $0) })
         let parts = selection.parts.compactMap { known[$0.number] }
@@ -324,9 +322,15 @@ extension OperationHandler {
             }
         }
         guard let wanted, parts.count == selection.parts.count else { return }
-        selection.checksum = S3Properties.Checksum(of: parts, wanted.algorithm, isComposite: wanted.isComposite)
-        if let expected, let found = selection.checksum, expected.value != found.value {
+        let found = S3Properties.Checksum(of: parts, wanted.algorithm, isComposite: wanted.isComposite)
+        let expected = selection.checksum
+        if let expected, expected.algorithm != wanted.algorithm || found.map({ $0.value != expected.value }) ?? false {
             throw Problem(.checksumMismatch, "The \(wanted.algorithm.rawValue) of the parts is another.")
+        }
+        if let found {
+            selection.kept = .computed(found)
+        } else if wanted.algorithm == .crc32c, !wanted.isComposite {
+            selection.kept = .storesCRC32C(expected: expected?.value)
         }
     }
 

@@ -53,6 +53,8 @@ struct PartsSelection {
     var checksums: [Int: PartChecksum] = [:]
     /// The checksum that the object must have.
     var checksum: S3Properties.Checksum?
+    /// The checksum to keep with the object.
+    var kept: SelectedChecksum?
 
     /// Whether an object may be of these parts. It is known not to be if its tag has another number of them, or if its
     /// store keeps a tag of the parts.

@@ -223,7 +223,7 @@ extension OperationHandler {
             state = try await uncancelled { () throws(SessionError) in try await session.state() }
             if state.end == nil {
                 if let selection, let session = upload.session as? any PartsUpload {
-                    try await session.select(selection.parts, checksum: selection.checksum)
+                    try await session.select(selection.parts, checksum: selection.kept)
                 }
                 known = try await upload.session.finish()
             }

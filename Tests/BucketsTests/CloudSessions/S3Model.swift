@@ -318,7 +318,7 @@ extension S3ModelGateway: CloudPartsService {
     var minimumPart: UInt64 { 5_000 }
     var maximumPart: UInt64 { 1 << 30 }
 
-    func setsProperties(_ state: CloudSessionState) -> Bool { false }
+    var setsProperties: Bool { false }
 
     func newUpload(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
         -> CloudSessionState.Transfer

@@ -67,9 +67,6 @@ LIMITS = [
     (S3, "test_a_part_by_its_number", None, "its objects have no sizes of their parts"),
     (("moto",), "test_gaps_and_unlisted_parts", None, "it lists no parts after a number"),
     (("seaweedfs",), "test_names", {"clear-dir/", "dir/"}, "a folder has no bytes there"),
-    *((("gcs-model",), test, None, "an object in parts has no md5, and the gateway keeps nothing of its parts") for test in (
-        "test_parts_in_any_order", "test_a_part_by_its_number", "test_gaps_and_unlisted_parts", "test_completions_at_once",
-        "test_checksums_of_parts")),
     # Emulators of Google Cloud Storage
     (("fake-gcs-server",), ON_THERE,
      {"If-None-Match: *", "X-Object-Generation-Match: 0", "X-Object-Generation-Match: 1"}, IGNORED),
