@@ -75,7 +75,7 @@ test: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	@Tests/quiet .build/client-tests.log swift test --skip-build --filter $(CLIENT_TESTS)
 	$(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd
 	for upstream in $(UPSTREAMS); do $(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd --upstream $$upstream; done
-	$(PYTEST) 4 Tests/EndToEnd/firebase --upstream gcs-model
+	$(PYTEST) 4 Tests/EndToEnd/firebase Tests/EndToEnd/s3 --upstream gcs-model
 	$(MAKE) --no-print-directory test-release
 
 # For use during development: at most five minutes, most of them for the first build.

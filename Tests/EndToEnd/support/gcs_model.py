@@ -104,6 +104,8 @@ class Model:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # A response is written in two pieces, and the second one must not wait for an acknowledgement.
+    disable_nagle_algorithm = True
 
     def log_message(self, *arguments):
         pass
