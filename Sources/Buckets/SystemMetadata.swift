@@ -3,22 +3,56 @@ import Wire
 /// The gateway's own metadata of an object. No client can read, set or shadow it as custom metadata. A store without a
 /// separate field keeps it in custom metadata under reserved keys (``isReserved(_:)``), which only drivers see.
 public struct SystemMetadata: Sendable, Equatable {
-    /// The tokens of the object's download URLs, oldest first. They are secrets: each one permits reading the object.
-    /// No token is empty or contains a comma.
-    public var downloadTokens: [String]
-    /// The upload session that made the object; nil if none did.
-    public var uploadSession: UploadSessionID?
-    /// What only clients of S3 see; nil for most objects.
-    public var s3: S3Properties? { didSet { if s3?.isEmpty == true { s3 = nil } } }
+    private struct Values: Sendable, Equatable {
+        var downloadTokens: [String] = []
+        var uploadSession: UploadSessionID?
+        var s3: S3Properties?
+    }
+    private final class Box: Sendable {
+        let values: Values
+
+        init(_ values: Values) { self.values = values }
+    }
+    /// nil if nothing is stored. In a class, because metadata is copied often and most objects have none of these.
+    private var box: Box?
 
     public init(downloadTokens: [String] = [], uploadSession: UploadSessionID? = nil, s3: S3Properties? = nil) {
+        if downloadTokens.isEmpty, uploadSession == nil, s3 == nil { return }
         self.downloadTokens = downloadTokens
         self.uploadSession = uploadSession
-        self.s3 = s3?.isEmpty == true ? nil : s3
+        self.s3 = s3
+    }
+
+    private var values: Values {
+        get { box?.values ?? Values() }
+        set { box = newValue == Values() ? nil : Box(newValue) }
+    }
+
+    /// The tokens of the object's download URLs, oldest first. They are secrets: each one permits reading the object.
+    /// No token is empty or contains a comma.
+    public var downloadTokens: [String] {
+        get { box?.values.downloadTokens ?? [] }
+        set { values.downloadTokens = newValue }
+    }
+
+    /// The upload session that made the object; nil if none did.
+    public var uploadSession: UploadSessionID? {
+        get { box?.values.uploadSession }
+        set { values.uploadSession = newValue }
+    }
+
+    /// What only clients of S3 see; nil for most objects.
+    public var s3: S3Properties? {
+        get { box?.values.s3 }
+        set { values.s3 = newValue?.isEmpty == true ? nil : newValue }
+    }
+
+    public static func == (left: SystemMetadata, right: SystemMetadata) -> Bool {
+        left.box === right.box || left.values == right.values
     }
 
     /// Whether nothing is stored.
-    public var isEmpty: Bool { downloadTokens.isEmpty && uploadSession == nil && s3 == nil }
+    public var isEmpty: Bool { box == nil }
 
     // MARK: In a store
 

@@ -5,7 +5,7 @@ struct DirectoryChange: Sendable {
         case put(UploadContent, ContentFacts, ObjectAttributes)
         case patch(AttributePatch)
         case delete
-        case copy(CopyPlan)
+        indirect case copy(CopyPlan)
         /// A write without a change, to test whether an upload could be written.
         case probe
         /// Creates an upload session. The committer chooses the id of its file.
