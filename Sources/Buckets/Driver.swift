@@ -111,10 +111,14 @@ public struct ReadPlan: Sendable, Equatable {
     public var range: ByteRange?
     /// If these conditions do not hold, the bytes are not requested.
     public var conditions: Preconditions
+    /// The number of the part to read instead of a range. A store that knows the parts of its objects reports the bytes
+    /// with the metadata (``ObjectMetadata/partRange(_:)``).
+    public var part: Int?
 
-    public init(range: ByteRange? = nil, conditions: Preconditions = Preconditions()) {
+    public init(range: ByteRange? = nil, conditions: Preconditions = Preconditions(), part: Int? = nil) {
         self.range = range
         self.conditions = conditions
+        self.part = part
     }
 }
 

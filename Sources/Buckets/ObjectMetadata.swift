@@ -112,11 +112,28 @@ public final class ObjectMetadata: Sendable, Equatable {
     /// A strong entity tag without quotes; identifies the bytes.
     public let etag: String
     public let attributes: ObjectAttributes
+    /// The part that was read, if the store has reported its bytes (``ReadPlan/part``). No property of the object.
+    private let readPart: ReadPart?
 
-    public init(
+    private struct ReadPart {
+        var number: Int
+        var bytes: Range<UInt64>
+    }
+
+    public convenience init(
         name: String, generation: Int64, metageneration: Int64, size: UInt64, created: Int64,
         updated: Int64, md5: [UInt8]?, crc32c: UInt32?, etag: String, attributes: ObjectAttributes
     ) {
+        self.init(
+            name: name, generation: generation, metageneration: metageneration, size: size, created: created,
+            updated: updated, md5: md5, crc32c: crc32c, etag: etag, attributes: attributes, readPart: nil)
+    }
+
+    private init(
+        name: String, generation: Int64, metageneration: Int64, size: UInt64, created: Int64,
+        updated: Int64, md5: [UInt8]?, crc32c: UInt32?, etag: String, attributes: ObjectAttributes, readPart: ReadPart?
+    ) {
+        self.readPart = readPart
         self.name = name
         self.generation = generation
         self.metageneration = metageneration
@@ -143,10 +160,20 @@ public final class ObjectMetadata: Sendable, Equatable {
         return S3Properties.partCount(tag: attributes.system.s3?.tag ?? etag)
     }
 
+    /// Returns the same metadata with the bytes of a part, as the store has reported them.
+    package func with(part number: Int, _ bytes: Range<UInt64>) -> ObjectMetadata {
+        ObjectMetadata(
+            name: name, generation: generation, metageneration: metageneration, size: size, created: created,
+            updated: updated, md5: md5, crc32c: crc32c, etag: etag, attributes: attributes,
+            readPart: ReadPart(number: number, bytes: bytes))
+    }
+
     /// The bytes of a part. An object that was uploaded as a whole has one.
-    /// - Parameter number: From 1 to ``partCount``, whatever the numbers were during the upload.
+    /// - Parameter number: From 1 to ``partCount``, whatever the numbers were during the upload. Where only the store knows
+    ///   the parts, it can be the number during the upload.
     /// - Returns: nil if there is no such part, or if the sizes of the parts are not known.
     public func partRange(_ number: Int) -> Range<UInt64>? {
+        if let readPart, readPart.number == number { return readPart.bytes }
         if let parts = attributes.system.s3?.parts { return parts.total == size ? parts.range(number) : nil }
         guard number == 1, partCount ?? 1 == 1 else { return nil }
         return 0..<size

@@ -49,6 +49,12 @@ extension PartsUpload {
     }
 }
 
+/// A store that knows the parts of its objects.
+public protocol PartReadingDriver: BucketDriver {
+    /// The bytes of a part of this version of an object; nil if there is none, or if the service does not report it.
+    func partRange(_ number: Int, of object: ObjectMetadata) async throws(BucketError) -> Range<UInt64>?
+}
+
 /// A part in progress. Confined to its loop. Ends with ``keep()`` or ``abort()``. A dropped part is aborted.
 public protocol PartUpload: ByteSink {
     /// Completes the body and returns the facts of the received bytes. No ``ByteSink/write(_:)`` may follow.

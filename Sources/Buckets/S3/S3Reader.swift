@@ -7,7 +7,11 @@ extension S3Bucket {
     public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader {
         let response = try await send(request(name, plan))
         switch response.status {
-        case 200, 206: return try reader(name, response)
+        case 206 where plan.part != nil && response.fields["content-range"].flatMap({ ContentRange($0) }) == nil:
+            // moto says "bytes 0--1/0" of an empty object.
+            response.body.close()
+            return try await open(name, ReadPlan(conditions: plan.conditions))
+        case 200, 206: return try reader(name, response, part: plan.part)
         case 304, 416:
             // This response does not describe the object.
             response.body.close()
@@ -22,10 +26,11 @@ extension S3Bucket {
         if case .tags(let tags) = plan.conditions.ifNoneMatch, plan.conditions.ifMatch == nil {
             fields.append("if-none-match", tags.map { "\"\($0)\"" }.joined(separator: ", "))
         }
-        return get(name, fields)
+        return get(name, fields, query: plan.part.map { "partNumber=\($0)" } ?? "")
     }
 
-    private func reader(_ name: String, _ response: ClientResponse) throws(BucketError) -> S3Reader {
+    /// - Parameter part: The requested part.
+    private func reader(_ name: String, _ response: ClientResponse, part: Int?) throws(BucketError) -> S3Reader {
         let tagsAreMD5 = tagsAreMD5.load(ordering: .relaxed)
         if response.status == 200,
             let object = heads.object(name, response, tagsAreMD5: tagsAreMD5)
@@ -53,11 +58,12 @@ extension S3Bucket {
         // Without an entity tag a further request can't be pinned to the same bytes.
         let isPinned = head.etag != nil
         let isWhole = response.status == 200 && head.part == nil
-        let object = metadata(head, name, size: size)
+        var object = metadata(head, name, size: size)
         do throws(BucketError) { try checkEmpty(object, "read") } catch {
             response.body.close()
             throw error
         }
+        if let part, !isWhole { object = object.with(part: part, covered) }
         if isPinned, isWhole { heads.keep(object, response, tagsAreMD5: tagsAreMD5) }
         return S3Reader(self, object, response, covers: covered, isPinned: isPinned)
     }
@@ -103,10 +109,10 @@ extension S3Bucket {
         }
     }
 
-    private func get(_ name: String, _ fields: HeaderFields) -> ClientRequest {
+    private func get(_ name: String, _ fields: HeaderFields, query: String = "") -> ClientRequest {
         var fields = fields
         askForChecksum(&fields)
-        return ClientRequest("GET", target(name), fields: fields, isBulk: true)
+        return ClientRequest("GET", target(name, query), fields: fields, isBulk: true)
     }
 
     /// Reads an object back, and returns whether it has the sent bytes, and its entity tag.

@@ -9,6 +9,8 @@ enum ObjectOperation {
     case download(ObjectName, ReadRequest)
     /// Returns the object's metadata.
     case stat(ObjectName, Conditions)
+    /// Returns the object's metadata, with the bytes of a part.
+    case statPart(ObjectName, Conditions, number: Int)
     case upload(ObjectName, UploadRequest)
     /// An upload whose properties are at the beginning of its body: they become the operation that is performed.
     case describedUpload(ObjectName, (RequestContext) async throws(Problem) -> ObjectOperation)
@@ -45,7 +47,7 @@ enum ObjectOperation {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
             .delete(let name, _, _), .sign(let name, _), .createSession(let name, _, _),
             .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _),
-            .copy(let name, _), .parts(let name, _):
+            .copy(let name, _), .parts(let name, _), .statPart(let name, _, _):
             name
         case .list, .session, .deleteMany, .fixed, .listUploads, .form: nil
         }
@@ -55,7 +57,7 @@ enum ObjectOperation {
     func access(in bucket: Bucket) -> RequestedAccess {
         switch self {
         case .download(let name, _), .stat(let name, _), .sign(let name, _),
-            .statWithToken(let name, _):
+            .statWithToken(let name, _), .statPart(let name, _, _):
             RequestedAccess(.get, bucket: bucket.name, name)
         case .upload(let name, _), .createSession(let name, _, _), .describedUpload(let name, _), .copy(let name, _),
             .parts(let name, _):
@@ -113,7 +115,7 @@ struct ReadRequest {
     /// - Throws: ``Problem`` if the conditions are malformed.
     @inline(never)
     func plan() throws(Problem) -> ReadPlan {
-        ReadPlan(range: range.range, conditions: try conditions.get())
+        ReadPlan(range: range.range, conditions: try conditions.get(), part: range.part)
     }
 }
 

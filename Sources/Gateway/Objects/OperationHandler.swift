@@ -20,6 +20,7 @@ struct OperationHandler {
         switch operation {
         case .download: preconditionFailure("it is performed directly")
         case .stat(let name, let conditions): try await stat(name, conditions)
+        case .statPart(let name, let conditions, let number): try await stat(name, conditions, part: number)
         case .upload(let name, let request): try await upload(name, request)
         case .describedUpload(_, let read): try await perform(try await read(context))
         case .form(let read): try await perform(form: read)

@@ -89,7 +89,8 @@ extension OperationHandler {
     }
 
     /// The object's metadata.
-    func stat(_ name: ObjectName, _ conditions: Conditions) async throws(Problem)
+    /// - Parameter part: The number of a part whose bytes are reported with it, if the store knows them.
+    func stat(_ name: ObjectName, _ conditions: Conditions, part: Int? = nil) async throws(Problem)
         -> OperationResult
     {
         var existing = CurrentObject.unknown
@@ -102,7 +103,16 @@ extension OperationHandler {
         case .absent: throw Problem(BucketError(.objectNotFound))
         case .unknown: object = try await bucket.stat(name)
         }
-        return try isUnmodified(object, conditions) ? .notModified(object) : .metadata(object)
+        if try isUnmodified(object, conditions) { return .notModified(object) }
+        guard let part, object.partRange(part) == nil, let driver = bucket.driver as? any PartReadingDriver else {
+            return .metadata(object)
+        }
+        do throws(BucketError) {
+            guard let bytes = try await driver.partRange(part, of: object) else { return .metadata(object) }
+            return .metadata(object.with(part: part, bytes))
+        } catch {
+            throw Problem(error)
+        }
     }
 
     /// Whether the client's copy is current.

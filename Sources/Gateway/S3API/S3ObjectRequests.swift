@@ -69,7 +69,10 @@ extension S3API {
         context.s3.overrides = try S3Overrides.fields(
             route.query, isSigned: context.s3.authentication.accessKeyID != nil)
         context.s3.range = range
-        if operation == .headObject { return .stat(name, context.s3Conditions) }
+        if operation == .headObject {
+            guard let part = range.part else { return .stat(name, context.s3Conditions) }
+            return .statPart(name, context.s3Conditions, number: part)
+        }
         return .download(name, ReadRequest(range: range, conditions: context.s3Conditions))
     }
 

@@ -77,6 +77,22 @@ def test_a_part_by_its_number(s3_clear, folder):
             method(Bucket="photos", Key=f"{folder}/a", PartNumber=3)
 
 
+def test_a_part_of_a_store_that_knows_it(s3_clear, folder):
+    upload = Upload(s3_clear, f"{folder}/a")
+    upload.part(1, FIVE)
+    upload.part(2, b"end")
+    done = upload.complete()
+    for number, body, first in ((1, FIVE, 0), (2, b"end", 5 * MIB)):
+        wanted = f"bytes {first}-{first + len(body) - 1}/{5 * MIB + 3}", len(body), 2, done["ETag"]
+        got = s3_clear.get_object(Bucket="photos", Key=f"{folder}/a", PartNumber=number)
+        assert got["Body"].read() == body
+        for part in (got, s3_clear.head_object(Bucket="photos", Key=f"{folder}/a", PartNumber=number)):
+            assert (part["ContentRange"], part["ContentLength"], part["PartsCount"], part["ETag"]) == wanted
+    for method, code in ((s3_clear.get_object, "InvalidPart"), (s3_clear.head_object, "400")):
+        with fails(400, code):
+            method(Bucket="photos", Key=f"{folder}/a", PartNumber=3)
+
+
 def test_the_only_part_of_an_object(s3_clear, folder):
     for body in (b"", b"bytes"):
         s3_clear.put_object(Bucket="photos", Key=f"{folder}/a", Body=body)

@@ -64,7 +64,9 @@ LIMITS = [
     (("rclone",), "test_writers_of_one_name_take_turns", None, NO_CONDITIONS),
     # S3 in front
     (S3, "test_checksums_of_parts", None, "its list of parts has no checksums"),
-    (S3, "test_a_part_by_its_number", None, "its objects have no sizes of their parts"),
+    (("moto",), "test_a_part_of_a_store_that_knows_it", None, "it reads the whole object for a part"),
+    (("moto",), "test_a_part_by_its_number", None, "it reads the whole object for a part"),
+    (("seaweedfs",), "test_a_part_by_its_number", None, "its parts keep the numbers of the upload"),
     (("moto",), "test_gaps_and_unlisted_parts", None, "it lists no parts after a number"),
     (("seaweedfs",), "test_names", {"clear-dir/", "dir/"}, "a folder has no bytes there"),
     # Emulators of Google Cloud Storage
