@@ -55,6 +55,30 @@ public protocol PartReadingDriver: BucketDriver {
     func partRange(_ number: Int, of object: ObjectMetadata) async throws(BucketError) -> Range<UInt64>?
 }
 
+/// An upload in parts whose store can copy bytes of its objects to parts, so that none pass through the gateway.
+public protocol CopyingPartsUpload: PartsUpload {
+    /// Stores bytes of an object as a part.
+    /// - Returns: nil if the store can't do it. Nothing is changed then.
+    /// - Throws: ``BucketError`` in ``SessionError/store(_:)``: `.preconditionFailed` if the source has changed,
+    ///   `.objectNotFound` if it is gone.
+    func copyPart(_ number: Int, of source: PartSource) async throws(SessionError) -> Part?
+}
+
+/// The bytes of an object that become a part.
+public struct PartSource: Sendable {
+    public var object: ObjectMetadata
+    /// The driver of the object's bucket.
+    public var bucket: any BucketDriver
+    /// In bytes, not empty.
+    public var range: Range<UInt64>
+
+    public init(_ object: ObjectMetadata, in bucket: any BucketDriver, _ range: Range<UInt64>) {
+        self.object = object
+        self.bucket = bucket
+        self.range = range
+    }
+}
+
 /// A part in progress. Confined to its loop. Ends with ``keep()`` or ``abort()``. A dropped part is aborted.
 public protocol PartUpload: ByteSink {
     /// Completes the body and returns the facts of the received bytes. No ``ByteSink/write(_:)`` may follow.

@@ -19,12 +19,19 @@ protocol CloudPartsService: Sendable {
     func storePart(_ part: CloudPartAddress, _ bytes: [UInt8], _ facts: ContentFacts) async throws(CloudPartFailure)
         -> String
 
+    /// Stores bytes of an object as a part, and returns its entity tag; nil if the service can't copy them.
+    func copyPart(_ part: CloudPartAddress, _ source: PartSource) async throws(CloudPartFailure) -> String?
+
     /// Whether a request at the commit sets the properties of the object, so that they can depend on its parts.
     var setsProperties: Bool { get }
 
     /// A page of the parts after a number, at most `limit`.
     func listParts(_ upload: CloudUploadAddress, after number: Int, limit: Int) async throws(CloudPartFailure)
         -> CloudPartsPage
+}
+
+extension CloudPartsService {
+    func copyPart(_ part: CloudPartAddress, _ source: PartSource) async throws(CloudPartFailure) -> String? { nil }
 }
 
 /// An upload in parts at the service.
@@ -79,7 +86,7 @@ extension ByteSink {
 
 /// An upload in parts in a cloud store: a session whose bytes are parts of the service's own upload. Its key is the
 /// service's id, so that a part costs one request and no read of the state.
-final class CloudParts: PartsUpload {
+final class CloudParts: CopyingPartsUpload {
     private static let maximumKey = 256
     /// The number of parts in a page of the service's list.
     private static let pageLimit = 1000
@@ -151,6 +158,25 @@ final class CloudParts: PartsUpload {
             throw .superseded
         }
         return CloudPartHandle(part)
+    }
+
+    /// Runs to its end, because the service may store the part although the client went away. A selection does not wait
+    /// for it, just as for parts of other gateways.
+    func copyPart(_ number: Int, of source: PartSource) async throws(SessionError) -> Part? {
+        guard (1...PartPlan.maximumNumber).contains(number), source.range.count <= service.maximumPart else {
+            return nil
+        }
+        let address = CloudPartAddress(upload: try await address(), number: number)
+        return try await toItsEnd { [self] () throws(SessionError) in
+            do throws(CloudPartFailure) {
+                guard let etag = try await service.copyPart(address, source) else { return nil }
+                return Part(
+                    number: number, size: UInt64(source.range.count), etag: etag, crc32c: nil,
+                    updated: session.file.milliseconds)
+            } catch {
+                throw await sessionError(error)
+            }
+        }
     }
 
     func parts(after number: Int, limit: Int) async throws(SessionError) -> [Part] {

@@ -121,6 +121,8 @@ public final class S3Bucket: CopyingDriver {
     let conditions: Lock<Bool?>
     /// The same for copies and deletions.
     let changes: Lock<ConditionalChanges?>
+    /// Whether the service copies parts as it should; nil if unknown.
+    let partCopies = Lock<Bool?>(nil)
 
     /// Creates the bucket without sending a request.
     /// - Parameters:

@@ -88,7 +88,7 @@ extension S3Bucket {
         return found
     }
 
-    private static func probeName() -> String {
+    static func probeName() -> String {
         probe + "\(Hexadecimal.encode((0..<16).map { _ in .random(in: 0...255) }))"
     }
 

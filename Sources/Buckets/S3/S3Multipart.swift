@@ -201,7 +201,7 @@ final class S3Multipart {
     }
 
     /// The upload's id; nil if the response to ``create(_:)`` does not report an upload of `name`.
-    private static func id(of response: CollectedResponse, _ name: String) -> String? {
+    static func id(of response: CollectedResponse, _ name: String) -> String? {
         // rclone uses a shorter element name.
         for result in ["InitiateMultipartUploadResult", "InitiateMultipartUpload"] {
             if let id = XMLReader.first("UploadId", of: result, in: response.body), !id.isEmpty {

@@ -35,7 +35,7 @@ extension S3Bucket: CloudPartsService {
         return .s3(S3TransferState(upload: upload, generation: generation))
     }
 
-    private func target(_ part: CloudPartAddress) -> String {
+    func target(_ part: CloudPartAddress) -> String {
         uploadTarget(part.upload.name, part.upload.upload, "partNumber=\(part.number)&")
     }
 
@@ -74,7 +74,7 @@ extension S3Bucket: CloudPartsService {
         }
     }
 
-    private func checkUpload(_ response: CollectedResponse) throws(CloudPartFailure) {
+    func checkUpload(_ response: CollectedResponse) throws(CloudPartFailure) {
         if response.status == 404, S3ErrorResponse(response).code == "NoSuchUpload" { throw .uploadGone }
     }
 

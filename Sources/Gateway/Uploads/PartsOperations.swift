@@ -250,7 +250,14 @@ extension OperationHandler {
         let bytes = range.map { $0.lowerBound..<$0.upperBound + 1 } ?? 0..<object.size
         let size = UInt64(bytes.count)
         return try await put(number, size, name, request) { (upload) throws(Problem) in
-            try await stored(number, PartPlan(size: size), upload) { (part) throws(Problem) in
+            if size > 0, let upload = upload as? any CopyingPartsUpload {
+                let source = PartSource(object, in: copy.bucket.driver, bytes)
+                let copied = try await reported(upload.id) { () throws(SessionError) in
+                    try await upload.copyPart(number, of: source)
+                }
+                if let copied { return copied }
+            }
+            return try await stored(number, PartPlan(size: size), upload) { (part) throws(Problem) in
                 let reader = try await copy.bucket.open(copy.source, ReadPlan())
                 guard reader.metadata.generation == object.generation, reader.metadata.etag == object.etag else {
                     reader.close()

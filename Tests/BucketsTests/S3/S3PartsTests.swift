@@ -1,9 +1,11 @@
 import BucketConformance
+import Credentials
 import HTTPClient
 import Synchronization
 import System
 import TestSupport
 import Testing
+import Wire
 
 @testable import Buckets
 
@@ -100,6 +102,81 @@ struct S3PartsTests {
                 #expect(found == wanted)
             }
             await bucket.close()
+        }
+    }
+
+    /// A service that begins uploads, stores everything, and copies parts with this status.
+    private func copyingService(
+        _ copies: Lock<[FakeService.Request]>, _ status: Lock<Int>, tagOfProbe: String
+    ) -> FakeService {
+        FakeService { request in
+            if request.fields["x-amz-copy-source"] != nil {
+                let isProbe = request.path.contains("probe")
+                if !isProbe { copies.withLock { $0.append(request) } }
+                let tag = isProbe ? tagOfProbe : "t"
+                return FakeService.Response(
+                    status: isProbe ? 200 : status.withLock { $0 },
+                    body: Array("<CopyPartResult><ETag>\"\(tag)\"</ETag></CopyPartResult>".utf8))
+            }
+            let begun = "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+            let body = request.method == "POST" ? Array(begun.utf8) : []
+            return FakeService.Response(fields: [("etag", "\"s\"")], body: body)
+        }
+    }
+
+    @Test("The service copies a part, also from another of its buckets", arguments: [true, false])
+    func copied(isOwn: Bool) async throws {
+        let copies = Lock<[FakeService.Request]>([])
+        let status = Lock(200)
+        let service = copyingService(copies, status, tagOfProbe: Hexadecimal.encode(digest(.md5, Array("ro".utf8))))
+        let wrong = copyingService(copies, status, tagOfProbe: Hexadecimal.encode(digest(.md5, Array("probe".utf8))))
+        @Sendable func bucket(_ name: String, key: String = "k", of service: FakeService) -> S3Bucket {
+            var settings = S3Bucket.Settings(
+                endpoint: service.origin, bucket: name,
+                credentials: .fixed(AWSCredentials(accessKey: key, secretKey: "s")))
+            settings.conditionalWrites = .yes
+            let upstream = Upstream(UpstreamSettings(name: "test", origin: settings.origin))
+            return S3Bucket(settings, upstream: upstream, pool: sharedPool)
+        }
+        let object = ObjectMetadata(
+            name: "a b", generation: 1, metageneration: 1, size: 10, created: 0, updated: 0, md5: nil, crc32c: nil,
+            etag: "e", attributes: ObjectAttributes())
+        try await onLoop {
+            let (target, other) = (bucket("b", of: service), bucket("other", of: service))
+            let (stranger, odd) = (bucket("other", key: "another", of: service), bucket("b", of: wrong))
+            let upload = try #require(try await target.beginUpload("n") as? any CopyingPartsUpload)
+            func copy(_ range: Range<UInt64>, from bucket: S3Bucket) async throws -> Part? {
+                try await upload.copyPart(7, of: PartSource(object, in: bucket, range))
+            }
+            for (range, field) in [(UInt64(0)..<10, nil), (2..<5, "bytes=2-4")] {
+                let part = try await copy(range, from: isOwn ? target : other)
+                #expect(part?.etag == "t" && part?.number == 7 && part?.size == UInt64(range.count))
+                let sent = try #require(copies.withLock { $0 }.last)
+                #expect(sent.target == "/b/n?partNumber=7&uploadId=u")
+                #expect(sent.fields["x-amz-copy-source"] == "/\(isOwn ? "b" : "other")/a%20b")
+                #expect(sent.fields["x-amz-copy-source-if-match"] == "\"e\"")
+                #expect(sent.fields["x-amz-copy-source-range"] == field)
+            }
+            // Requests with other credentials may not read that bucket.
+            #expect(try await copy(0..<10, from: stranger) == nil)
+            #expect(copies.withLock { $0.count } == 2)
+            status.withLock { $0 = 501 }
+            #expect(try await copy(0..<10, from: target) == nil)
+            for (code, wanted) in [(412, BucketError.Code.preconditionFailed), (404, .objectNotFound)] {
+                status.withLock { $0 = code }
+                do {
+                    _ = try await copy(0..<10, from: target)
+                    Issue.record("a changed source is copied")
+                } catch SessionError.store(let error) {
+                    #expect(error.code == wanted)
+                }
+            }
+            // A service whose tags are not those of the copied bytes.
+            let count = copies.withLock { $0.count }
+            let unfit = try #require(try await odd.beginUpload("n") as? any CopyingPartsUpload)
+            #expect(try await unfit.copyPart(1, of: PartSource(object, in: odd, 0..<10)) == nil)
+            #expect(copies.withLock { $0.count } == count)
+            for bucket in [target, other, stranger, odd] { await bucket.close() }
         }
     }
 
