@@ -51,8 +51,9 @@ extension GCSBucket {
         let attempts = GCSRequests.Attempts()
         var token: String?
         do throws(BucketError) {
-            // The service copies at least 1 MiB with each request.
-            for _ in 0..<(source.size >> 20 + 16) {
+            // The service tells how far it is. A request without progress is tolerated some times.
+            var (copied, idle) = (UInt64(0), 0)
+            while idle < 16 {
                 let target = requests.rewrite(
                     source.name, to: name, query + (token.map { [("rewriteToken", $0)] } ?? []))
                 let request = ClientRequest(
@@ -67,6 +68,9 @@ extension GCSBucket {
                 }
                 guard let next = json["rewriteToken"]?.text else { break }
                 token = next
+                let total = json["totalBytesRewritten"]?.text.flatMap { UInt64($0) } ?? 0
+                idle = total > copied ? 0 : idle + 1
+                copied = max(copied, total)
             }
             throw BucketError(.unavailable, "the service does not finish the copy")
         } catch {

@@ -29,8 +29,9 @@ extension GCSBucket: PartsDriver {
         if let known = partsSupport.withLock({ $0 }) { return known }
         let target = requests.xml(HiddenName.reserved + "probe", "uploadId=none")
         let response = try await requests.call(ClientRequest("GET", target))
-        let isKnown = response.status < 500 && ![401, 403, 429].contains(response.status)
-        let has = response.status == 404 && S3ErrorResponse(response).code == "NoSuchUpload"
+        let code = S3ErrorResponse(response).code
+        let isKnown = response.status < 500 && ![401, 403, 429].contains(response.status) && code != "NoSuchBucket"
+        let has = response.status == 404 && code == "NoSuchUpload"
         // Permissions can change.
         if isKnown { partsSupport.withLock { $0 = has } }
         return has

@@ -168,16 +168,38 @@ extension S3API {
         fields.append("x-amz-id-2", requestId)
     }
 
+    /// The fields that can fail a request, and their names in errors.
+    private static let conditions: [(field: StaticString, name: String)] = [
+        ("if-match", "If-Match"), ("if-unmodified-since", "If-Unmodified-Since"), ("if-none-match", "If-None-Match"),
+        ("x-amz-copy-source-if-match", "x-amz-copy-source-If-Match"),
+        ("x-amz-copy-source-if-unmodified-since", "x-amz-copy-source-If-Unmodified-Since"),
+        ("x-amz-copy-source-if-none-match", "x-amz-copy-source-If-None-Match"),
+        ("x-amz-copy-source-if-modified-since", "x-amz-copy-source-If-Modified-Since"),
+    ]
+
+    /// The error that a problem is for an operation; nil if it is the same for all.
+    private static func shown(_ problem: Problem, of request: S3Request) -> Problem? {
+        switch (problem.code, request.operation) {
+        case (.rangeNotSatisfiable, _) where request.range.part != nil:
+            return S3Error.bad("InvalidPart", "The requested partnumber is not satisfiable")
+        case (.payloadTooLarge, .deleteObjects), (.payloadTooLarge, .completeUpload): return S3Error.malformedXML
+        case (.uploadLengthMismatch, .completeUpload): return S3Error.invalidRequest(problem.detail)
+        case (.preconditionFailed, _):
+            guard let condition = conditions.first(where: { request.fields.contains($0.field) }) else { return nil }
+            return Problem.s3(
+                problem.code, 412, "PreconditionFailed", problem.s3.message, cause: problem.cause,
+                members: [("Condition", condition.name)])
+        default: return nil
+        }
+    }
+
     /// What `WWW-Authenticate` offers no S3 client can do, and it has status 403.
     func shown(_ problem: Problem, of context: RequestContext) -> Problem {
-        if problem.code == .rangeNotSatisfiable, let request = context.parsed as? S3Request, request.range.part != nil {
-            return S3Error.bad("InvalidPart", "The requested partnumber is not satisfiable")
-        }
         if problem.isFinished { return Problem(uploadNotFound: "the upload has ended") }
-        if problem.code == .payloadTooLarge, problem.dialect == nil, let request = context.parsed as? S3Request,
-            request.operation == .deleteObjects || request.operation == .completeUpload
+        if problem.dialect == nil, let request = context.parsed as? S3Request,
+            let shown = S3API.shown(problem, of: request)
         {
-            return S3Error.malformedXML
+            return shown
         }
         guard let field = problem.field, "\(field.name)" == "www-authenticate" else { return problem }
         return Problem(

@@ -11,11 +11,18 @@ enum S3Key {
     /// Parses a key of a path, percent-encoded.
     /// - Throws: ``Problem`` with `InvalidURI` or `KeyTooLongError`.
     init(percentEncoded path: ArraySlice<UInt8>, in bucket: Bucket) throws(Problem) {
-        guard let bytes = try? PercentEncoding.decode(path), let text = String(validating: bytes, as: UTF8.self) else {
-            throw S3Error.bad("InvalidURI", "Couldn't parse the specified URI.")
-        }
+        guard let bytes = try? PercentEncoding.decode(path) else { throw S3Key.invalid }
+        try self.init(bytes: bytes, in: bucket)
+    }
+
+    /// Checks a decoded key.
+    /// - Throws: ``Problem`` with `InvalidURI` or `KeyTooLongError`.
+    init(bytes: ArraySlice<UInt8>, in bucket: Bucket) throws(Problem) {
+        guard let text = String(validating: bytes, as: UTF8.self) else { throw S3Key.invalid }
         try self.init(text, in: bucket)
     }
+
+    private static let invalid = S3Error.bad("InvalidURI", "Couldn't parse the specified URI.")
 
     /// Checks a decoded key.
     /// - Throws: ``Problem`` with `KeyTooLongError`.

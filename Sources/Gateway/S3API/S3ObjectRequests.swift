@@ -154,9 +154,12 @@ struct S3CopySource {
             }
             rest = rest[..<question]
         }
-        if !rest.contains(UInt8(ascii: "/")), let decoded = try? PercentEncoding.decode(rest) { rest = decoded }
+        // Some clients encode the slash, too. Nothing is decoded twice.
+        let isWhole = !rest.contains(UInt8(ascii: "/"))
+        if isWhole, let decoded = try? PercentEncoding.decode(rest) { rest = decoded }
         guard let slash = rest.firstIndex(of: UInt8(ascii: "/")), slash > rest.startIndex,
-            rest[slash...].count > 1, let name = try? PercentEncoding.decode(rest[..<slash])
+            rest[slash...].count > 1,
+            let name = isWhole ? rest[..<slash] : try? PercentEncoding.decode(rest[..<slash])
         else {
             throw S3Error.invalidArgument(
                 "Copy Source must mention the source bucket and key: sourcebucket/sourcekey", "x-amz-copy-source", text)
@@ -165,7 +168,8 @@ struct S3CopySource {
             throw Problem(.bucketNotFound, "The specified bucket does not exist")
         }
         self.bucket = bucket
-        key = try S3Key(percentEncoded: rest[(slash + 1)...], in: bucket)
+        let path = rest[(slash + 1)...]
+        key = try isWhole ? S3Key(bytes: path, in: bucket) : S3Key(percentEncoded: path, in: bucket)
         conditions = Conditions(s3: context, prefix: "x-amz-copy-source-")
     }
 }

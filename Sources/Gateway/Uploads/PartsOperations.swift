@@ -316,10 +316,13 @@ extension OperationHandler {
         guard context.dialect == .s3 else { return }
         let wanted = context.metadata.flatMap { WantedChecksum(text: $0) }
         let isChecked = try await bucket.capabilities().minimumPart >= PartsRequest.minimumPart
-        if isChecked, wanted == nil, selection.checksums.isEmpty { return }
+        if isChecked, wanted == nil, selection.checksums.isEmpty, selection.checksum == nil { return }
         let all = try await listed(upload, after: 0, limit: PartPlan.maximumNumber)
         let known = Dictionary(uniqueKeysWithValues: all.map { ($0.number, $0) })
         let parts = selection.parts.compactMap { known[$0.number] }
+        if let missing = selection.parts.first(where: { known[$0.number] == nil }) {
+            throw Problem(SessionError.noSuchPart(missing.number))
+        }
         for part in parts {
             if part.number != selection.parts.last?.number, part.size < PartsRequest.minimumPart {
                 throw Problem(SessionError.partTooSmall(part.number, minimum: PartsRequest.minimumPart))
@@ -328,7 +331,12 @@ extension OperationHandler {
                 throw Problem(SessionError.noSuchPart(part.number))
             }
         }
-        guard let wanted, parts.count == selection.parts.count else { return }
+        guard let wanted else {
+            guard selection.checksum == nil else {
+                throw Problem(.invalidArgument, "The upload was begun without a checksum.")
+            }
+            return
+        }
         let found = S3Properties.Checksum(of: parts, wanted.algorithm, isComposite: wanted.isComposite)
         let expected = selection.checksum
         if let expected, expected.algorithm != wanted.algorithm || found.map({ $0.value != expected.value }) ?? false {

@@ -328,6 +328,22 @@ def test_too_many_signed_fields(raw, names):
     assert answer[:2] == (400, "AuthorizationHeaderMalformed")
 
 
+@pytest.mark.parametrize("source", ["photos%2F{}%2Fa%2541", "photos/{}/a%2541", "/photos%2F{}%2Fa%2541"])
+def test_the_source_of_a_copy_is_decoded_once(raw, folder, source):
+    for name, body in (("a%2541", b"right"), ("aA", b"wrong")):
+        assert raw.call("PUT", f"/photos/{folder}/{name}", {}, body)[0] == 200
+    assert raw.call("PUT", f"/photos/{folder}/b", {"x-amz-copy-source": source.format(folder)})[0] == 200
+    assert raw.call("GET", f"/photos/{folder}/b")[2] == b"right"
+
+
+def test_the_condition_that_failed_is_named(raw, folder):
+    raw.call("PUT", f"/photos/{folder}/a", {}, b"x")
+    for field in ("If-Match", "If-None-Match"):
+        answer = raw.call("PUT" if field == "If-None-Match" else "GET", f"/photos/{folder}/a", {
+            field: "*" if field == "If-None-Match" else '"0"'})
+        assert answer[:2] == (412, "PreconditionFailed") and f"<Condition>{field}<".encode() in answer[2]
+
+
 def test_paths_without_a_bucket(raw):
     assert raw.call("GET", "//photos/a")[:2] == (404, "NoSuchBucket")
 

@@ -44,6 +44,17 @@ import struct Gateway.Caller
         return form
     }
 
+    /// Each type in a list of content types must begin with the prefix.
+    @Test(arguments: [
+        ("image/png", true), ("image/png, image/gif", true), ("image/png,text/html", false), ("image/png,", false),
+        ("text/html", false),
+    ])
+    func listsOfContentTypes(_ value: String, _ isAllowed: Bool) throws {
+        let conditions = #"{"bucket":"b"},["starts-with","$key",""],["starts-with","$Content-Type","image/"]"#
+        let form = form(conditions, fields: [("key", "user/a"), ("content-type", value)])
+        #expect(try code(form) == (isAllowed ? nil : "403 AccessDenied"))
+    }
+
     @Test func aSignedForm() throws {
         let found = try Example.verifier().verify(form(), bucket: "b", now: Example.time)
         guard case .accessKey(let principal) = found.signer else {

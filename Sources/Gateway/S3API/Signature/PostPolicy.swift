@@ -93,7 +93,7 @@ struct PostPolicy {
                 switch condition {
                 case .equal(let name, let value): (name, self.value(name, form, bucket) == value)
                 case .startsWith(let name, let prefix):
-                    (name, self.value(name, form, bucket)?.hasPrefix(prefix) ?? prefix.isEmpty)
+                    (name, self.value(name, form, bucket).map { begins($0, with: prefix, name) } ?? prefix.isEmpty)
                 }
             guard isMet else { throw PostPolicy.denied("Policy Condition failed: \(text(condition, name))") }
         }
@@ -102,6 +102,14 @@ struct PostPolicy {
         }
         if let named = form["bucket"], named != bucket {
             throw PostPolicy.denied("Policy Condition failed: the field bucket is another bucket")
+        }
+    }
+
+    /// A list of content types begins with a prefix if each of them does.
+    private func begins(_ value: String, with prefix: String, _ name: String) -> Bool {
+        guard name == "content-type" else { return value.hasPrefix(prefix) }
+        return value.split(separator: ",", omittingEmptySubsequences: false).allSatisfy {
+            String(decoding: ASCII.trimmed(Array($0.utf8)[...]), as: UTF8.self).hasPrefix(prefix)
         }
     }
 
