@@ -20,7 +20,7 @@ PROGRAMS := sluice sluice-client
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 60
 # The number of test files that run in parallel follows: most tests wait for peers. Memory tests run separately.
-PYTEST := .venv/bin/pytest -q --dist loadfile -n
+PYTEST := .venv/bin/pytest -q --dist loadfile --no-loadscope-reorder -n
 MEMORY_TESTS := Tests/EndToEnd/memory
 # The end-to-end tests in `make check`: each kind of request over each protocol, the rules, the command line.
 CHECKED := $(addprefix Tests/EndToEnd/,contract/test_objects.py contract/test_conditions.py rules/test_rules_cli.py \

@@ -26,8 +26,13 @@ def pytest_addoption(parser):
         help="the store behind the shared server; with an upstream, only the tests that use it are run")
 
 
+#: Modules that take minutes. They begin first, so that none is left to one worker when all others have ended.
+SLOW = ("test_uploads_s3_faults.py", "test_uploads_full_disk.py", "test_rolling_update.py", "test_rules.py")
+
+
 def pytest_collection_modifyitems(config, items):
     """With an upstream, runs only the tests that depend on it. Tests of features that it does not have must fail."""
+    items.sort(key=lambda item: SLOW.index(item.path.name) if item.path.name in SLOW else len(SLOW))
     name = config.getoption("--upstream")
     if name == upstreams.DIRECTORY:
         return
