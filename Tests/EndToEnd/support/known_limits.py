@@ -64,6 +64,8 @@ LIMITS = [
     (("rclone",), "test_writers_of_one_name_take_turns", None, NO_CONDITIONS),
     # S3 in front
     (S3, "test_checksums_of_parts", None, "its list of parts has no checksums"),
+    (S3, "test_attributes_of_parts", None, "it does not report the sizes of all parts"),
+    (("moto",), "test_a_copy_onto_itself_has_conditions", None, PATCH_REFUSED),
     (("moto",), "test_a_part_of_a_store_that_knows_it", None, "it reads the whole object for a part"),
     (("moto",), "test_a_part_by_its_number", None, "it reads the whole object for a part"),
     (("seaweedfs",), "test_a_part_by_its_number", None, "its parts keep the numbers of the upload"),
