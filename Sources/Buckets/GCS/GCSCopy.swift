@@ -51,7 +51,7 @@ extension GCSBucket {
         let attempts = GCSRequests.Attempts()
         var token: String?
         do throws(BucketError) {
-            // The service tells how far it is. A request without progress is tolerated some times.
+            // The service tells how far it is. Requests that copy less than 64 KiB are tolerated some times.
             var (copied, idle) = (UInt64(0), 0)
             while idle < 16 {
                 let target = requests.rewrite(
@@ -69,8 +69,9 @@ extension GCSBucket {
                 guard let next = json["rewriteToken"]?.text else { break }
                 token = next
                 let total = json["totalBytesRewritten"]?.text.flatMap { UInt64($0) } ?? 0
-                idle = total > copied ? 0 : idle + 1
-                copied = max(copied, total)
+                let isProgress = total >= copied + 1 << 16 && total <= source.size
+                if isProgress { copied = total }
+                idle = isProgress ? 0 : idle + 1
             }
             throw BucketError(.unavailable, "the service does not finish the copy")
         } catch {

@@ -11,9 +11,6 @@ final class CollectedBodies: Sendable {
 
     init(limit: Int = 8 << 20) { self.limit = limit }
 
-    /// The counted bytes of the bodies that are held.
-    var bytes: Int { counted.withLock { $0 } }
-
     fileprivate func reserve(_ bytes: Int) -> Bool {
         counted.withLock { counted in
             guard counted + bytes <= limit else { return false }
@@ -29,7 +26,7 @@ final class CollectedBodies: Sendable {
 final class CollectedBody: ByteSink {
     private let bodies: CollectedBodies
     private var counted = 0
-    private(set) var bytes: [UInt8] = []
+    private var bytes: [UInt8] = []
 
     init(_ bodies: CollectedBodies) { self.bodies = bodies }
 

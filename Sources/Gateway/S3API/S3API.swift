@@ -138,7 +138,8 @@ final class S3API: Dialect {
                 context.fields[name]?.split(separator: ",").first.map { $0.filter { $0 != " " } }
             }
             // A signature for one bucket's host is not valid for another bucket.
-            if settings.domains.isEmpty || self.bucket(ofHost: first[0]) == self.bucket(ofHost: request.authority) {
+            let buckets = [first[0], request.authority].map { host in self.bucket(ofHost: host).map { Array($0.utf8) } }
+            if settings.domains.isEmpty || buckets[0] == buckets[1] {
                 (request.forwardedHost, request.forwardedPort) = (first[0], first[1])
             }
         }

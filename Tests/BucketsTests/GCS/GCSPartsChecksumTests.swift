@@ -55,7 +55,7 @@ struct GCSPartsChecksumTests {
         }
     }
 
-    @Test("Checksums of the upload that was left alone for longest are forgotten first")
+    @Test("The checksums of the least recently used upload are forgotten first")
     func limit() {
         let checksums = ComputedChecksums(limit: 3)
         let ids = (0..<3).map { UploadSessionID(expires: Int64($0)) }
