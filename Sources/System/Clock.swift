@@ -12,6 +12,12 @@ public enum SystemClock {
     /// Whole seconds since 1970.
     @Sendable public static func seconds() -> Int64 { Int64(time().tv_sec) }
 
+    /// Nanoseconds since 1970.
+    public static func nanoseconds() -> UInt64 {
+        let time = time()
+        return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
+    }
+
     /// Whole microseconds since 1970.
     @Sendable public static func microseconds() -> Int64 {
         let time = time()

@@ -25,6 +25,8 @@ public final class RequestRecord: @unchecked Sendable {
     public let path: String
     /// The status of the response, or 499 if the client disconnected before the response was complete.
     public internal(set) var status: Int
+    /// When the header block was complete, in monotonic nanoseconds.
+    var started: UInt64 = 0
     /// The time from the complete header block to the end of the response, in nanoseconds.
     public internal(set) var durationNanoseconds: UInt64
     /// The number of received bytes of the request's body.

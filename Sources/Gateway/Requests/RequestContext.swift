@@ -152,6 +152,7 @@ final class RequestContext {
             record.cause = "the store's bytes broke off: \(problem.cause ?? problem.detail)"
         }
         let end = EventLoop.monotonicNow()
+        record.started = exchange.started
         record.durationNanoseconds = end > exchange.started ? end - exchange.started : 0
         for observer in observers { observer.finished(record) }
     }

@@ -86,14 +86,14 @@ public final class TraceExporter: Sendable {
 
     /// Records the request's span if its trace is sampled.
     func add(_ record: RequestRecord) {
-        guard let context = record.trace?.context, context.isSampled else { return }
-        add(TraceSpan(record, context))
+        guard let trace = record.trace, let context = trace.context, context.isSampled else { return }
+        add(TraceSpan(record, context, trace))
     }
 
     /// Records the span of a request to a service if its trace is sampled.
     func add(_ record: UpstreamRecord) {
-        guard let context = record.span, context.isSampled else { return }
-        add(TraceSpan(record, context))
+        guard let trace = record.trace, let context = record.span, context.isSampled else { return }
+        add(TraceSpan(record, context, trace))
     }
 
     private func add(_ span: TraceSpan) {

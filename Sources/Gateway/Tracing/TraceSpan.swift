@@ -1,6 +1,5 @@
 import HTTPClient
 import HTTPServer
-import System
 import Telemetry
 import Wire
 
@@ -37,14 +36,18 @@ struct TraceSpan: Sendable {
     /// Statuses of usual negative results, such as a missing object. They are not failures.
     private static let answers = [404, 412, 416]
 
-    private init(_ context: TraceContext, parentID: String?, _ kind: Kind, _ name: String, duration: UInt64) {
+    /// - Parameters:
+    ///   - start: Nanoseconds since 1970.
+    ///   - duration: In nanoseconds.
+    private init(
+        _ context: TraceContext, parentID: String?, _ kind: Kind, _ name: String, start: UInt64, duration: UInt64
+    ) {
         self.context = context
         self.parentID = parentID
         self.kind = kind
         self.name = name
-        let now = SystemClock.time()
-        end = UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
-        start = end - min(end, duration)
+        self.start = start
+        end = start &+ duration
     }
 
     private mutating func add(_ name: StaticString, _ text: String?) {
@@ -77,11 +80,12 @@ extension TraceSpan {
     }
 
     /// The span of a client's request that has just ended.
-    init(_ record: RequestRecord, _ context: TraceContext) {
+    init(_ record: RequestRecord, _ context: TraceContext, _ trace: RequestTrace) {
         let method = TraceSpan.method(record.method)
         self.init(
             context, parentID: record.origin.trace?.spanID, .server,
-            record.operation.map { "\(method) \($0.rawValue)" } ?? method, duration: record.durationNanoseconds)
+            record.operation.map { "\(method) \($0.rawValue)" } ?? method, start: trace.time(record.started),
+            duration: record.durationNanoseconds)
         state = record.origin.traceState
         add("http.request.method", method)
         add("url.path", String(decoding: record.path.utf8.prefix(1024), as: UTF8.self))
@@ -104,9 +108,9 @@ extension TraceSpan {
     }
 
     /// The span of a request to a service that has just ended.
-    init(_ record: UpstreamRecord, _ context: TraceContext) {
+    init(_ record: UpstreamRecord, _ context: TraceContext, _ trace: RequestTrace) {
         self.init(
-            context, parentID: record.parentID, .client, "\(record.method)",
+            context, parentID: trace.context?.spanID, .client, "\(record.method)", start: trace.time(record.begun),
             duration: record.duration)
         add("http.request.method", "\(record.method)")
         let upstream = record.upstream.settings

@@ -159,8 +159,8 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
             let record = UpstreamRecord(
                 upstream: upstream, method: request.method, status: status,
                 error: failure?.code, attempt: attempt, timeToFirstByte: firstByte,
-                duration: EventLoop.monotonicNow() &- begun,
-                span: trace?.hasSpans == true ? span : nil, parentID: trace?.context?.spanID)
+                begun: begun, duration: EventLoop.monotonicNow() &- begun,
+                span: trace?.hasSpans == true ? span : nil, trace: trace)
             observer.finished(record)
         }
         pool.ended(self, wasBegun: wasBegun)

@@ -1,4 +1,5 @@
 import Synchronization
+import System
 import Wire
 
 /// Shared by a client's request and its requests to services: their trace, and the time spent waiting.
@@ -15,6 +16,9 @@ public final class RequestTrace: Sendable {
     public let state: String?
     /// Whether each request to a service has a separate span.
     public let hasSpans: Bool
+    /// The time since 1970 less the monotonic time, in nanoseconds; 0 without spans. One for all spans of a request, so
+    /// that a change of the clock or a pause of the thread doesn't move one against another.
+    private let clockOffset: UInt64
     private let nanoseconds = Atomic<UInt64>(0)
     private let requests = Atomic<Int>(0)
 
@@ -23,6 +27,7 @@ public final class RequestTrace: Sendable {
         self.context = context
         self.state = state
         self.hasSpans = hasSpans
+        clockOffset = hasSpans ? SystemClock.nanoseconds() &- EventLoop.monotonicNow() : 0
     }
 
     /// The sum of the nanoseconds from the start of each request to a service to the head of its response, or to its
@@ -35,6 +40,9 @@ public final class RequestTrace: Sendable {
         nanoseconds.wrappingAdd(time, ordering: .relaxed)
         requests.wrappingAdd(1, ordering: .relaxed)
     }
+
+    /// Nanoseconds since 1970 of a monotonic time.
+    public func time(_ monotonic: UInt64) -> UInt64 { monotonic &+ clockOffset }
 
     func child() -> TraceContext? { hasSpans ? context?.child() : context }
 }

@@ -14,20 +14,23 @@ public struct UpstreamRecord: Sendable {
     public var attempt: Int
     /// Nanoseconds from the start to the response's head; nil without a response.
     public var timeToFirstByte: UInt64?
+    /// The start, in monotonic nanoseconds.
+    public var begun: UInt64
     /// Nanoseconds from the start to the end of the body, including time in the queue.
     public var duration: UInt64
     /// The attempt's own span; nil if no spans are exported.
     public var span: TraceContext?
-    /// The ID of the span of the client's request.
-    public var parentID: String?
+    /// The trace of the client's request.
+    public var trace: RequestTrace?
 
     package init(
         upstream: Upstream, method: StaticString, status: Int?, error: ClientError.Code?,
-        attempt: Int, timeToFirstByte: UInt64?, duration: UInt64,
-        span: TraceContext? = nil, parentID: String? = nil
+        attempt: Int, timeToFirstByte: UInt64?, begun: UInt64 = 0, duration: UInt64,
+        span: TraceContext? = nil, trace: RequestTrace? = nil
     ) {
         self.span = span
-        self.parentID = parentID
+        self.trace = trace
+        self.begun = begun
         self.upstream = upstream
         self.method = method
         self.status = status
