@@ -49,14 +49,22 @@ final class S3API: Dialect {
             bucket = S3API.decoded(rest[..<end])
             rest = rest[end...].dropFirst()
         }
-        let query = S3Query(target.query)
+        let finding = verifier.find(context.method, target, authority: context.exchange.head.authority)
+        var query: S3Query?
+        let parameters: QueryParameters
+        if case .verified(let url) = finding {
+            parameters = url.others
+        } else {
+            let parsed = S3Query(target.query)
+            (query, parameters) = (parsed, parsed.others)
+        }
         let path: Route.Path
         if rest.isEmpty { path = bucket.isEmpty ? .service : .bucket } else { path = .named(rest) }
-        let request = S3Request(context, path, query)
+        let request = S3Request(context, path, query, parameters, finding)
         context.parsed = request
         context.record.protocolOperation = request.operation?.rawValue
         // Every request is verified: that finds the form of the body, too.
-        return Route(bucket: bucket, path: path, query: query.others, hasCredential: true)
+        return Route(bucket: bucket, path: path, query: parameters, hasCredential: true)
     }
 
     private static func decoded(_ segment: ArraySlice<UInt8>) -> String {
@@ -128,9 +136,17 @@ final class S3API: Dialect {
     // MARK: Callers
 
     func identify(_ context: RequestContext, _ route: Route, _ callers: Callers) async throws(Problem) {
+        if case .verified(let url) = context.s3.finding,
+            let found = try verifier.verify(url, context.fields, now: context.now)
+        {
+            try context.s3.authenticated(found, context)
+            return try context.become(found.signer)
+        }
         var request = S3SignedRequest(
             method: context.exchange.head.method, target: context.target, authority: context.exchange.head.authority,
-            fields: context.fields, query: context.s3.query, isSecure: context.exchange.isSecure)
+            fields: context.fields, query: context.s3.query ?? S3Query(context.target.query),
+            isSecure: context.exchange.isSecure)
+        if case .repeated = context.s3.finding { request.isRepeated = true }
         if context.exchange.isFromProxy {
             // The first of a list is the client's.
             let names = ["x-forwarded-host", "x-forwarded-port"] as [StaticString]
@@ -170,7 +186,9 @@ final class S3Request: @unchecked Sendable {
     /// The header fields, and the parameters of a presigned URL that act as fields.
     private(set) var fields: HeaderFields
     private(set) var authentication = S3Authentication()
-    let query: S3Query
+    /// nil if the URL was verified before.
+    let query: S3Query?
+    let finding: VerifiedURLs.Finding
     /// The fields of a download that the query replaces.
     var overrides: [(name: StaticString, value: String)] = []
     /// The requested part of an object, for the response to `HEAD`.
@@ -193,12 +211,16 @@ final class S3Request: @unchecked Sendable {
     var list: S3ListQuery?
     private var collected: [UInt8]?
 
-    init(_ context: RequestContext, _ path: Route.Path, _ query: S3Query) {
+    init(
+        _ context: RequestContext, _ path: Route.Path, _ query: S3Query?, _ parameters: QueryParameters,
+        _ finding: VerifiedURLs.Finding
+    ) {
         var setting = ""
         fields = context.fields
         self.query = query
+        self.finding = finding
         operation = S3Operation(
-            context.method, path, query.others, isCopy: context.fields.contains("x-amz-copy-source"), setting: &setting)
+            context.method, path, parameters, isCopy: context.fields.contains("x-amz-copy-source"), setting: &setting)
         self.setting = setting
     }
 

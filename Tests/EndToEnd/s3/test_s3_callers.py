@@ -32,9 +32,10 @@ class Gateway:
         self.alice, self.bob = s3_clients.Key("alice"), s3_clients.Key("bob", "batch")
         self.keys = s3_clients.write_keys(tmp_path / "s3-keys", self.alice, self.bob)
         self.token, entry = new_token("carol")
-        (tmp_path / "rules").write_text(RULES)
+        self.rules = tmp_path / "rules"
+        self.rules.write_text(RULES)
         self.server = launch(
-            s3=True, rules=tmp_path / "rules",
+            s3=True, rules=self.rules,
             extra=f"s3: {{ keys: {self.keys}, domains: [s3.example.com] }}\ntokens:\n{entry}\n")
 
     def client(self, key):
@@ -143,6 +144,39 @@ def test_rotation_and_revocation(gateway):
     gateway.keys.write_text("nonsense\n")
     wait_until(lambda: "S3 keys not loaded" in gateway.server.output(), what="the refusal of the file")
     gateway.client(again).get_object(Bucket="photos", Key="images/a")
+
+
+def test_a_presigned_url_that_is_used_again_and_again(gateway):
+    """Its signature is verified once or twice; its time, the rules and the keys count each time."""
+    alice = gateway.client(gateway.alice)
+    alice.put_object(Bucket="photos", Key="images/a", Body=b"0123456789")
+    target = urllib.parse.urlsplit(alice.generate_presigned_url("get_object", Params={
+        "Bucket": "photos", "Key": "images/a", "ResponseContentType": "text/x-own"}, ExpiresIn=900))
+
+    def get(fields=(), method="GET"):
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.server.s3, timeout=60)
+        connection.request(method, f"{target.path}?{target.query}", headers={"Host": target.netloc, **dict(fields)})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, answer.getheader("Content-Type"), body
+
+    for start in range(6):
+        assert get({"Range": f"bytes={start}-"}) == (206, "text/x-own", b"0123456789"[start:])
+    alice.put_object(Bucket="photos", Key="images/a", Body=b"new bytes")
+    assert get() == (200, "text/x-own", b"new bytes")
+    assert get({"x-amz-meta-unsigned": "1"})[0] == 403 and get({"Host": "other.example.com"})[0] == 403
+    assert get(method="HEAD")[0] == 403 and get()[0] == 200
+    wait_until(lambda: [line.get("principal") for line in log_lines(gateway.server, None)
+                        if line.get("status") in (200, 206) and line.get("method") == "GET"] == ["alice"] * 8,
+               what="the access lines")
+    gateway.rules.write_text(RULES.replace("'alice'", "'bob'"))
+    wait_until(lambda: get()[0] == 403, what="the new rules")
+    gateway.rules.write_text(RULES)
+    wait_until(lambda: get()[0] == 200, what="the old rules")
+    s3_clients.write_keys(gateway.keys, gateway.bob)
+    wait_until(lambda: "S3 keys loaded" in gateway.server.output(), what="the new keys")
+    assert b"InvalidAccessKeyId" in get()[2]
 
 
 def test_the_group_of_a_key(gateway):

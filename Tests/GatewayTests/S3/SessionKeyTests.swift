@@ -8,7 +8,7 @@ import struct Gateway.Caller
 
 /// Temporary credentials.
 @Suite struct SessionKeyTests {
-    private static func caller(_ claims: String = #"{"iss":"https://a","n":7}"#) throws -> SavedCaller {
+    static func caller(_ claims: String = #"{"iss":"https://a","n":7}"#) throws -> SavedCaller {
         var caller = Caller(peer: "127.0.0.1:1", isSecure: true)
         caller.identify(
             Principal(

@@ -78,9 +78,18 @@ struct S3Query {
 
     private static func kind(_ name: Span<UInt8>) -> Kind {
         if ASCII.hasPrefix(name, "X-Amz-") {
-            for credential in credentials where name.equals(names[credential.rawValue].exact) {
-                return .credential(credential, isExact: true)
-            }
+            // No two have the same length and the same last letter.
+            let found: Credential? =
+                switch name.count {
+                case 10: .date
+                case 13: .expires
+                case 15: name[14] == UInt8(ascii: "m") ? .algorithm : .signature
+                case 16: .credential
+                case 19: .signedHeaders
+                case 20: .securityToken
+                default: nil
+                }
+            if let found, name.equals(names[found.rawValue].exact) { return .credential(found, isExact: true) }
         }
         if name.count > 6, ASCII.isEqual(name.extracting(0..<6), ignoringCase: "x-amz-") {
             for credential in credentials where ASCII.isEqual(name, ignoringCase: names[credential.rawValue].lower) {
@@ -102,8 +111,9 @@ struct S3Query {
     }
 
     private func decoded(_ range: Range<Int>) -> [UInt8] {
+        if ASCII.firstIndex(of: "%", in: text.span.extracting(range), from: 0) == nil { return Array(text[range]) }
         // The text is encoded here, so it is well-formed.
-        Array((try? PercentEncoding.decode(text[range])) ?? [])
+        return Array((try? PercentEncoding.decode(text[range])) ?? [])
     }
 
     /// The decoded value of the first parameter whose name, without regard to case, is `name`.

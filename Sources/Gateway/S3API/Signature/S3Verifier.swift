@@ -18,6 +18,7 @@ public final class S3Verifier: Sendable {
         /// The number of replacements. A key derived before the last one is not kept.
         var generation = 0
         var signingKeys = SigningKeys()
+        var urls = VerifiedURLs()
     }
     private let region: String?
     private let isConfigured: @Sendable (Principal) -> Bool
@@ -53,6 +54,7 @@ public final class S3Verifier: Sendable {
             body(&state)
             state.generation += 1
             state.signingKeys = SigningKeys()
+            state.urls = VerifiedURLs()
         }
     }
 
@@ -102,7 +104,8 @@ public final class S3Verifier: Sendable {
         guard let (claim, key) = verified else {
             return try S3Payload(shown.hashes == 0 ? nil : shown.hash.span, request.fields, verifier: nil)
         }
-        return try S3Payload(claim.payloadHash.span, request.fields) { ChunkVerifier(claim, key.key) }
+        let hash = claim.payloadHash
+        return try S3Payload(hash.span, request.fields) { ChunkVerifier(claim, key.key) }
     }
 
     // MARK: Authorization
@@ -127,15 +130,46 @@ public final class S3Verifier: Sendable {
             throw .noPayloadHash
         }
         let claim = SignatureClaim(
-            credential: field.credential, signedNames: field.signedNames, signature: field.signature, stamp: stamp,
-            payloadHash: hash, token: try shown.sessionToken(), isPresigned: false)
-        let key = try check(claim, request, query, now: now)
+            field.credential, field.signedNames, signature: field.signature, stamp: stamp, payloadHash: hash,
+            token: try shown.sessionToken())
+        let key = try check(claim, request, query, now: now).key
         return S3Authentication(
             signer: key.signer, accessKeyID: claim.credential.shownID,
             payload: try payload(request, shown, (claim, key)))
     }
 
     // MARK: Presigned URLs
+
+    /// What is known of a request's URL.
+    func find(_ method: HTTPMethod?, _ target: RequestTarget, authority: String?) -> VerifiedURLs.Finding {
+        guard let method, VerifiedURLs.mayKeep(method, target) else { return .new }
+        let hash = VerifiedURLs.hash(method.rawValue, target)
+        return state.withLock { $0.urls.find(hash, method: method.rawValue, target, authority: authority) }
+    }
+
+    /// Authenticates a request whose URL was verified before; nil if it must be verified again.
+    /// - Throws: ``Problem``: `InvalidToken`.
+    func verify(_ url: VerifiedURL, _ fields: HeaderFields, now: Int64) throws(Problem) -> S3Authentication? {
+        guard url.valid.contains(now), !ShownFields.isSigning(fields) else { return nil }
+        try checkSource(url.authentication.signer)
+        return url.authentication
+    }
+
+    private func keep(
+        _ request: S3SignedRequest, _ authentication: S3Authentication, _ resolved: ResolvedKey,
+        valid: ClosedRange<Int64>
+    ) {
+        guard let authority = request.authority, request.forwardedHost == nil, !ShownFields.isSigning(request.fields),
+            case .unsigned = authentication.payload
+        else { return }
+        var valid = valid
+        if let session = resolved.key.session { valid = valid.clamped(to: 0...(session.expires - 1)) }
+        let hash = VerifiedURLs.hash(request.method, request.target)
+        let url = VerifiedURL(request, authority: authority, authentication, valid: valid)
+        state.withLock { state in
+            if state.generation == resolved.generation { state.urls.insert(hash, url) }
+        }
+    }
 
     private func verifyQuery(
         _ request: S3SignedRequest, _ query: S3Query, _ shown: ShownFields, now: Int64
@@ -157,13 +191,17 @@ public final class S3Verifier: Sendable {
         let fieldToken = try shown.sessionToken()
         let token = presigned.token ?? fieldToken
         let claim = SignatureClaim(
-            credential: presigned.credential, signedNames: presigned.signedNames, signature: presigned.signature,
-            stamp: presigned.stamp, payloadHash: hoistedHash ?? (shown.hashes > 0 ? shown.hash : unsigned),
-            token: token, isPresigned: true)
-        let key = try check(claim, request, query, now: now)
-        return S3Authentication(
-            signer: key.signer, accessKeyID: claim.credential.shownID, isPresigned: true,
-            payload: try payload(request, shown, (claim, key)), hoisted: query.hoisted)
+            presigned.credential, presigned.signedNames, signature: presigned.signature, stamp: presigned.stamp,
+            payloadHash: hoistedHash ?? (shown.hashes > 0 ? shown.hash : unsigned), token: token)
+        let resolved = try check(claim, request, query, now: now)
+        let found = S3Authentication(
+            signer: resolved.key.signer, accessKeyID: claim.credential.shownID, isPresigned: true,
+            payload: try payload(request, shown, (claim, resolved.key)), hoisted: query.hoisted)
+        if request.isRepeated, claim.signedNames.names.count == 1 {
+            let valid = (presigned.time - S3Verifier.maximumSkew)...(presigned.time + presigned.lifetime)
+            keep(request, found, resolved, valid: valid)
+        }
+        return found
     }
 
     /// What is wrong with a credential's scope; nil if nothing is.
@@ -244,16 +282,17 @@ public final class S3Verifier: Sendable {
     /// Verifies a claim: the key, the token, the fields that must be signed, and the signature.
     private func check(
         _ claim: SignatureClaim, _ request: S3SignedRequest, _ query: S3Query, now: Int64
-    ) throws(Problem) -> SigningKey {
+    ) throws(Problem) -> ResolvedKey {
         let resolved = try resolve(claim.credential, token: claim.token, now: now)
         if let names = claim.signedNames.missing(request.fields) { throw .notSigned(names) }
         let canonical = CanonicalS3Request(request, query, claim)
-        let wanted = claim.signature.count == 64 ? Hexadecimal.decode(claim.signature.span) : nil
+        let signature = claim.signature
+        let wanted = signature.count == 64 ? Hexadecimal.decode(signature.span) : nil
         guard let wanted, matches(wanted, claim, canonical, request, resolved.key.key) else {
             throw mismatch(claim, request, query, canonical)
         }
         keep(resolved, claim.credential)
-        return resolved.key
+        return resolved
     }
 
     /// Compares the signature with that of the canonical path and then of the path as received, since clients differ in

@@ -24,6 +24,23 @@ struct ShownFields {
 
     private init() {}
 
+    /// Whether a field's name begins with `x-amz-`.
+    static func isOfAmazon(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
+        name.count > 6 && name[0] == UInt8(ascii: "x") && name[1] == UInt8(ascii: "-")
+            && name[2] == UInt8(ascii: "a") && name[3] == UInt8(ascii: "m") && name[4] == UInt8(ascii: "z")
+            && name[5] == UInt8(ascii: "-")
+    }
+
+    /// Whether there is a field that takes part in a signature: `Authorization` or `x-amz-…`.
+    static func isSigning(_ fields: HeaderFields) -> Bool {
+        fields.read { reader in
+            while let (name, _) = reader.next() {
+                if isOfAmazon(name) || name.matches("authorization") { return true }
+            }
+            return false
+        }
+    }
+
     @inline(__always)
     private mutating func take(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
         switch name.count {

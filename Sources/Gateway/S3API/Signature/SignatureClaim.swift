@@ -17,18 +17,14 @@ struct S3Credential {
     /// is too long.
     init?(_ text: [UInt8]) {
         guard text.count <= S3Credential.maximumBytes else { return nil }
-        var slashes: [Int] = []
-        slashes.reserveCapacity(4)
-        for index in text.indices.reversed() where text[index] == UInt8(ascii: "/") {
-            slashes.append(index)
-            if slashes.count == 4 { break }
-        }
-        guard slashes.count == 4, slashes[3] > 0, slashes[2] - slashes[3] == 9, slashes[1] > slashes[2] + 1,
-            slashes[0] > slashes[1] + 1, text.span.extracting((slashes[0] + 1)...).equals("aws4_request"),
-            text[(slashes[3] + 1)..<slashes[2]].allSatisfy(ASCII.isDigit)
+        func slash(before end: Int?) -> Int? { end.flatMap { text[..<$0].lastIndex(of: UInt8(ascii: "/")) } }
+        guard let service = slash(before: text.count), let region = slash(before: service),
+            let day = slash(before: region), let id = slash(before: day), id > 0, day - id == 9, region > day + 1,
+            service > region + 1, text.span.extracting((service + 1)...).equals("aws4_request"),
+            text[(id + 1)..<day].allSatisfy(ASCII.isDigit)
         else { return nil }
         self.text = text
-        (idEnd, dayEnd, regionEnd, serviceEnd) = (slashes[3], slashes[2], slashes[1], slashes[0])
+        (idEnd, dayEnd, regionEnd, serviceEnd) = (id, day, region, service)
     }
 
     var id: ArraySlice<UInt8> { text[..<idEnd] }
@@ -88,10 +84,9 @@ struct SignedNames {
         if !hasHost { missing.append("host") }
         fields.read { reader in
             while let (name, _) = reader.next() {
-                guard name.count > 6, name[0] == UInt8(ascii: "x"), name[1] == UInt8(ascii: "-"),
-                    name[2] == UInt8(ascii: "a"), name[3] == UInt8(ascii: "m"), name[4] == UInt8(ascii: "z"),
-                    name[5] == UInt8(ascii: "-"), !name.matches("x-amz-content-sha256"), !contains(name)
-                else { continue }
+                guard ShownFields.isOfAmazon(name), !name.matches("x-amz-content-sha256"), !contains(name) else {
+                    continue
+                }
                 missing.append(String(decoding: name, as: UTF8.self))
             }
         }
@@ -99,19 +94,30 @@ struct SignedNames {
     }
 }
 
-/// A signature of a request, as the request states it.
-struct SignatureClaim {
-    var credential: S3Credential
-    var signedNames: SignedNames
+/// A signature of a request, as the request states it. A class, because it is large and passed around.
+final class SignatureClaim: Sendable {
+    let credential: S3Credential
+    let signedNames: SignedNames
     /// As received; it may be of any length.
-    var signature: [UInt8]
+    let signature: [UInt8]
     /// The time as signed, in the form of ``S3Time/stamp(_:)``.
-    var stamp: [UInt8]
+    let stamp: [UInt8]
     /// The last line of the canonical request.
-    var payloadHash: [UInt8]
+    let payloadHash: [UInt8]
     /// The session token; nil for an access key of the key file.
-    var token: [UInt8]?
-    var isPresigned: Bool
+    let token: [UInt8]?
+
+    init(
+        _ credential: S3Credential, _ signedNames: SignedNames, signature: [UInt8], stamp: [UInt8],
+        payloadHash: [UInt8], token: [UInt8]?
+    ) {
+        self.credential = credential
+        self.signedNames = signedNames
+        self.signature = signature
+        self.stamp = stamp
+        self.payloadHash = payloadHash
+        self.token = token
+    }
 }
 
 /// The components of `Authorization` with `AWS4-HMAC-SHA256`, in any order.

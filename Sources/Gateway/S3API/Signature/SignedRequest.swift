@@ -24,6 +24,8 @@ struct S3SignedRequest {
     /// Whether the client's connection is encrypted.
     var isSecure = false
     var services = Services.s3
+    /// Whether the URL was used before, so that it's worth keeping.
+    var isRepeated = false
     /// SHA-256 of the body, for a service whose clients send no `x-amz-content-sha256`, such as STS. The body was
     /// received before the verification.
     var bodySHA256: [UInt8]?
