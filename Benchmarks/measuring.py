@@ -115,11 +115,13 @@ def request(method, url, body=None, kind=None):
         return 0
 
 
-def h2load(urls, count, clients, streams=1, body=None, method=None, http1=False):
+def h2load(urls, count, clients, streams=1, body=None, method=None, http1=False, fields=()):
     """Runs h2load on CPU 1. Returns requests per second, or None if any request failed."""
     listing = WORK / "urls"
     listing.write_text("\n".join(urls) + "\n")
     arguments = ["taskset", "-c", "1", "h2load", "-n", count, "-c", clients, "-m", streams, "-t", 1, "-i", listing]
+    for field in fields:
+        arguments += ["-H", field]
     if http1:
         arguments.append("--h1")
     if body:
