@@ -47,6 +47,8 @@ struct DirectoryChange: Sendable {
         /// The parts of a found upload, or the kept one.
         var parts: [PartRow] = []
         var directory: OpenDirectory?
+        /// Grows from change to change of sessions. Tasks may learn of their changes in another order.
+        var order: UInt64 = 0
     }
 
     let name: String

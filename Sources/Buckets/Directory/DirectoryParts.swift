@@ -18,7 +18,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         let gate: ChangeGate
     }
     private struct State {
-        var layout = PartLayout([])
+        var layout = PartLayout()
         /// What stops the parts in progress.
         var gates: [ObjectIdentifier: ChangeGate] = [:]
         /// The parts of the object. nil before the selection, and after a part was kept since.
@@ -35,7 +35,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
     /// Any directory finds the parts by the id.
     var key: [UInt8] { [] }
 
-    override func adopt(parts: [PartRow]) { held.withLock { $0.layout.load(parts) } }
+    override func adopt(parts: [PartRow], at order: UInt64) { held.withLock { $0.layout.load(parts, at: order) } }
 
     override func stop(keeping: Bool) async -> Bool {
         for gate in held.withLock({ $0.gates.values }) {
@@ -103,7 +103,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
             throw .notFound
         }
         held.withLock { state in
-            state.layout.keep(kept)
+            state.layout.keep(kept, at: outcome.order)
             state.selection = nil
         }
         return kept.part
@@ -243,7 +243,7 @@ final class DirectoryParts: DirectorySession, PartsUpload, @unchecked Sendable {
         row.offset = 0
         let outcome = try await bucket.sessionChange(.session(.keepPart(id, row, file), directory), "")
         guard let kept = outcome.parts.first else { throw .notFound }
-        held.withLock { $0.layout.keep(kept) }
+        held.withLock { $0.layout.keep(kept, at: outcome.order) }
     }
 
     private func copy(

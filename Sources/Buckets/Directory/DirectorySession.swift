@@ -9,6 +9,8 @@ class DirectorySession: PendingUpload, @unchecked Sendable {
         /// The durable state; nil if it must be read.
         var row: SessionRow?
         var directory: OpenDirectory?
+        /// The order of the last adopted change.
+        var order: UInt64 = 0
     }
 
     let id: UploadSessionID
@@ -31,7 +33,7 @@ class DirectorySession: PendingUpload, @unchecked Sendable {
     func stop(keeping: Bool) async -> Bool { true }
 
     /// Adopts what a change has found besides the row.
-    func adopt(parts: [PartRow]) {}
+    func adopt(parts: [PartRow], at order: UInt64) {}
 
     /// Prepares the blob for a commit: it must end where the object ends, with all bytes durable.
     func prepare(_ row: SessionRow, _ facts: ContentFacts, _ directory: OpenDirectory) async throws(SessionError) {}
@@ -49,11 +51,14 @@ class DirectorySession: PendingUpload, @unchecked Sendable {
 
     // MARK: Durable state
 
-    /// Adopts the result of a change. Returns the row; nil if the session does not exist.
+    /// Adopts the result of a change, unless that of a later one was adopted. Returns the row; nil if the session does not
+    /// exist.
     @discardableResult
     func adopt(_ outcome: DirectoryChange.Outcome) -> SessionRow? {
         let row = outcome.sessions.first
         known.withLock { known in
+            guard outcome.order >= known.order else { return }
+            known.order = outcome.order
             known.row = row
             known.directory = outcome.directory
         }
@@ -96,7 +101,7 @@ class DirectorySession: PendingUpload, @unchecked Sendable {
         } else {
             let outcome = try await bucket.sessionChange(.session(.load(id), nil), "")
             guard let read = adopt(outcome) else { throw .notFound }
-            adopt(parts: outcome.parts)
+            adopt(parts: outcome.parts, at: outcome.order)
             row = read
         }
         guard row.expires > bucket.clock() / 1_000_000, row.isInParts == isInParts else { throw .notFound }

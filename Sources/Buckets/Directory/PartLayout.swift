@@ -10,24 +10,30 @@ struct PartLayout {
     private static let maximumOffset: UInt64 = 8 << 40
 
     private(set) var rows: [Int: PartRow] = [:]
+    /// The order of the change that each row is from (``DirectoryChange/Outcome/order``).
+    private var orders: [Int: UInt64] = [:]
     private var step: UInt64 = 0
     /// The places of parts in progress, by their own number.
     private var reserved: [Int: Range<UInt64>] = [:]
     private var lastReservation = 0
 
-    init(_ rows: [PartRow]) { load(rows) }
-
     /// The rows by number.
     var sorted: [PartRow] { rows.values.sorted { $0.number < $1.number } }
 
-    /// Replaces the rows. Reservations remain.
-    mutating func load(_ rows: [PartRow]) {
-        self.rows = [:]
-        for row in rows { keep(row) }
+    /// Replaces the rows but those of later changes. Reservations remain.
+    mutating func load(_ rows: [PartRow], at order: UInt64) {
+        for (number, other) in orders where other <= order {
+            self.rows[number] = nil
+            orders[number] = nil
+        }
+        for row in rows { keep(row, at: order) }
     }
 
-    mutating func keep(_ row: PartRow) {
+    /// Adds a row, or replaces that of its number, unless it is from a later change.
+    mutating func keep(_ row: PartRow, at order: UInt64) {
+        guard order >= orders[row.number] ?? 0 else { return }
         rows[row.number] = row
+        orders[row.number] = order
         step = max(step, row.size)
     }
 

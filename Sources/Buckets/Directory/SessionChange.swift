@@ -1,3 +1,5 @@
+import Synchronization
+
 /// The committer's operations on upload sessions. It also reads rows, so that none is older than what was acknowledged.
 enum SessionChange: Sendable {
     case load(UploadSessionID)
@@ -29,6 +31,8 @@ enum SessionChange: Sendable {
 }
 
 extension DirectoryTransaction {
+    private static let orders = Atomic<UInt64>(0)
+
     /// Seconds since 1970.
     private var now: Int64 { clock() / 1_000_000 }
 
@@ -48,6 +52,7 @@ extension DirectoryTransaction {
         outcome.sessions = rows
         outcome.parts = parts
         outcome.directory = directory
+        outcome.order = DirectoryTransaction.orders.add(1, ordering: .relaxed).newValue
         return .success(outcome)
     }
 

@@ -26,13 +26,13 @@ struct PartsTests {
     @Test("Parts of equal size are in their final places, in any order")
     func places() async throws {
         for (order, moved) in [([1, 2, 3, 4], 0), ([3, 2, 1, 4], 0), ([4, 3, 2, 1], 2), ([1, 2, 2, 3, 4], 1)] {
-            var layout = PartLayout([])
+            var layout = PartLayout()
             var next: Int64 = 100
             for number in order {
                 let size: UInt64 = number == 4 ? 10 : 1000
                 let place = layout.reserve(number, size: size)
                 if let place { layout.endReservation(place.id) } else { next += 1 }
-                layout.keep(row(number, size, blob: place == nil ? next : nil, offset: place?.offset ?? 0))
+                layout.keep(row(number, size, blob: place == nil ? next : nil, offset: place?.offset ?? 0), at: 0)
             }
             let (evicted, moves) = layout.moves(layout.sorted)
             #expect(moves.count == moved, "\(order)")
@@ -44,11 +44,25 @@ struct PartsTests {
         PartRow(number: number, size: size, md5: [], crc32c: 0, updated: 0, blob: blob, offset: offset)
     }
 
+    @Test("Changes that are heard of in another order leave the last one")
+    func order() {
+        var layout = PartLayout()
+        layout.keep(row(1, 10, blob: 7, offset: 0), at: 2)
+        layout.keep(row(1, 20, blob: 6, offset: 0), at: 1)
+        #expect(layout.rows[1]?.blob == 7)
+        // What was read before the last change does not undo it, and what has vanished since does vanish.
+        layout.keep(row(2, 10, blob: nil, offset: 10), at: 1)
+        layout.load([row(1, 20, blob: 6, offset: 0), row(3, 5, blob: 5, offset: 0)], at: 1)
+        #expect(layout.sorted.map(\.blob) == [7, 5] && layout.sorted.map(\.number) == [1, 3])
+        layout.load([], at: 3)
+        #expect(layout.rows.isEmpty)
+    }
+
     @Test("No part in its own or a reserved place is overwritten: 2,000 random layouts")
     func layouts() {
         var random = SeededGenerator(7)
         for _ in 0..<2000 {
-            var layout = PartLayout([])
+            var layout = PartLayout()
             var blob: Int64 = 0
             for _ in 0..<Int.random(in: 1...12, using: &random) {
                 let number = Int.random(in: 1...8, using: &random)
@@ -56,7 +70,7 @@ struct PartsTests {
                 let place = layout.reserve(number, size: size)
                 blob += 1
                 if let place, Bool.random(using: &random) { layout.endReservation(place.id) }
-                layout.keep(row(number, size, blob: place == nil ? blob : nil, offset: place?.offset ?? 0))
+                layout.keep(row(number, size, blob: place == nil ? blob : nil, offset: place?.offset ?? 0), at: 0)
             }
             let places = layout.rows.values.compactMap(\.place).filter { !$0.isEmpty }
             for (index, place) in places.enumerated() {
