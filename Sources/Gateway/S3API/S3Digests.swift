@@ -9,14 +9,17 @@ extension ExpectedDigests {
     /// - Parameter ignoresChecksum: Whether the checksum is not the body's.
     init(s3 context: RequestContext, ignoresChecksum: Bool = false) throws(Problem) {
         self.init()
-        for text in context.s3.fields.values("content-md5") {
-            guard let digest = Base64.decode(Array(text.utf8)[...]), digest.count == 16, md5 == nil || md5 == digest
-            else { throw S3Error.bad("InvalidDigest", "The Content-MD5 you specified is not valid.") }
-            md5 = digest
-        }
+        for text in context.s3.fields.values("content-md5") { try take(md5: text) }
         if case .sha256(let hash) = context.s3.authentication.payload { payload = hash }
         guard !ignoresChecksum, let checksum = try S3Checksums.declared(context.s3.fields) else { return }
         take(checksum)
+    }
+
+    /// - Throws: ``Problem`` with `InvalidDigest`.
+    mutating func take(md5 text: String) throws(Problem) {
+        guard let digest = Base64.decode(Array(text.utf8)[...]), digest.count == 16, md5 == nil || md5 == digest
+        else { throw S3Error.bad("InvalidDigest", "The Content-MD5 you specified is not valid.") }
+        md5 = digest
     }
 
     mutating func take(_ checksum: S3Properties.Checksum) {

@@ -86,6 +86,15 @@ struct S3ListQuery {
         prefix.utf8.count > ObjectName.maximumBytes || prefix.utf8.contains { $0 == 0 || $0 == 0x0a || $0 == 0x0d }
     }
 
+    /// The folder before an empty segment of the prefix; nil if it has none. No rule allows a name with an empty segment.
+    var folderBeforeEmptySegment: String? {
+        if prefix.utf8.first == UInt8(ascii: "/") { return "" }
+        guard let slashes = prefix.utf8.indices.first(where: { prefix.utf8[$0...].starts(with: "//".utf8) }) else {
+            return nil
+        }
+        return String(prefix[..<slashes])
+    }
+
     /// Whether the gateway folds the names, because the store only does so at slashes.
     var isFoldedHere: Bool { !delimiter.isEmpty && delimiter != "/" }
 
@@ -146,8 +155,9 @@ extension S3API {
         let list = try S3ListQuery(version, route.query)
         context.s3.list = list
         let request = try list.request(in: bucket.name, showsAll: settings.listsAll)
-        if list.limit == 0 || list.matchesNothing {
-            let folder = list.matchesNothing ? "" : request.folder
+        let unreachable = bucket.policy.current is OpenPolicy ? nil : list.folderBeforeEmptySegment
+        if list.limit == 0 || list.matchesNothing || unreachable != nil {
+            let folder = list.matchesNothing ? "" : unreachable ?? request.folder
             let response = S3ListWriter(list, ListPage(), bucket, context).response()
             return .fixed(
                 FixedResponse(

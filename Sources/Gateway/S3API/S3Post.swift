@@ -51,6 +51,7 @@ extension S3API {
         }
         try S3Fields.check(fields)
         var digests = ExpectedDigests()
+        if let text = form["content-md5"] { try digests.take(md5: text) }
         if let checksum = try S3Checksums.declared(fields) {
             digests.take(checksum)
             context.s3.checksum = checksum
@@ -77,8 +78,10 @@ extension S3API {
     func posted(_ object: ObjectMetadata, in bucket: Bucket, _ context: RequestContext) -> Response {
         let form = context.s3.form ?? S3FormResponse(PostForm())
         let scheme = context.exchange.isSecure ? "https" : "http"
-        let location =
-            "\(scheme)://\(context.exchange.head.authority ?? "")/\(bucket.name)/\(PercentEncoding.encodePath(object.name))"
+        // The form was sent to the bucket, which the path or the host names.
+        let path = context.record.path.hasSuffix("/") ? context.record.path : context.record.path + "/"
+        let origin = "\(scheme)://\(context.exchange.head.authority ?? "")"
+        let location = origin + path + PercentEncoding.encodePath(object.name)
         var response: Response
         if let target = form.redirect {
             response = Response(status: 303)

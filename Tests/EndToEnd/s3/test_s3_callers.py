@@ -179,6 +179,18 @@ def test_a_presigned_url_that_is_used_again_and_again(gateway):
     assert b"InvalidAccessKeyId" in get()[2]
 
 
+@pytest.mark.parametrize("prefix", ["images//", "images/a//b", "images///"])
+def test_no_name_has_an_empty_segment(gateway, prefix):
+    """A list of them is empty for who may list the folder before it, and denied for others."""
+    for arguments in ({}, {"Delimiter": "/"}):
+        page = gateway.client(gateway.alice).list_objects_v2(Bucket="photos", Prefix=prefix, **arguments)
+        assert page["KeyCount"] == 0 and not page["IsTruncated"] and page["Prefix"] == prefix
+        with fails(403, "AccessDenied"):
+            gateway.client(gateway.bob).list_objects_v2(Bucket="photos", Prefix=prefix, **arguments)
+    with fails(403, "AccessDenied"):
+        gateway.client(gateway.alice).list_objects_v2(Bucket="photos", Prefix="//")
+
+
 def test_the_group_of_a_key(gateway):
     gateway.client(gateway.bob).put_object(Bucket="photos", Key="of/bob/a", Body=b"x")
     wait_until(lambda: any(line.get("principal") == "bob" for line in log_lines(gateway.server, None)), what="the access line")

@@ -1,9 +1,13 @@
 """Uploads by forms of browsers (POST policies)."""
 
+import base64
+import hashlib
 import urllib.error
 import urllib.request
 
 import pytest
+
+import s3_clients
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -11,7 +15,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def post(form, body, fields=(), file="x.txt", order=True):
+def post(form, body, fields=(), file="x.txt", host=None):
     """Sends a form; returns the status, the fields and the body of the response."""
     boundary = "----boundary7351"
     parts = [*form["fields"].items(), *dict(fields).items()]
@@ -21,7 +25,8 @@ def post(form, body, fields=(), file="x.txt", order=True):
     text += (f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{file}"\r\n'
              "Content-Type: text/plain\r\n\r\n").encode() + body + f"\r\n--{boundary}--\r\n".encode()
     request = urllib.request.Request(form["url"], data=text, method="POST",
-                                     headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})
+                                     headers={"Content-Type": f"multipart/form-data; boundary={boundary}",
+                                              **({"Host": host} if host else {})})
     try:
         with urllib.request.build_opener(NoRedirect).open(request) as answer:
             return answer.status, answer.headers, answer.read()
@@ -42,6 +47,28 @@ def test_a_form_uploads(s3_clear, folder):
     got = s3_clear.get_object(Bucket="photos", Key=f"{folder}/a b.txt")
     assert got["Body"].read() == b"bytes" and got["Metadata"] == {"kind": "oak"} and got["ContentType"] == "text/plain"
     assert fields["etag"] == got["ETag"]
+
+
+@pytest.mark.parametrize(("digest", "status", "code"), [
+    (base64.b64encode(hashlib.md5(b"bytes").digest()).decode(), 204, b""), ("nonsense", 400, b"InvalidDigest"),
+    (base64.b64encode(hashlib.md5(b"other").digest()).decode(), 400, b"BadDigest")])
+def test_the_digest_of_a_form(s3_clear, folder, digest, status, code):
+    form = presigned(s3_clear, f"{folder}/digest", {"Content-MD5": digest}, [{"Content-MD5": digest}])
+    found, _, body = post(form, b"bytes")
+    assert found == status and code in body, (found, body)
+    if status == 400:
+        assert s3_clear.list_objects_v2(Bucket="photos", Prefix=f"{folder}/digest")["KeyCount"] == 0
+
+
+@pytest.mark.parametrize("url", ["/photos", "/photos/", "/"])
+def test_the_location_of_an_object(launch, tmp_path, url):
+    key = s3_clients.Key("alice")
+    server = launch(s3=True, extra=f"s3: {{ keys: {s3_clients.write_keys(tmp_path / 'keys', key)}, domains: [s3.test] }}\n")
+    form = presigned(s3_clients.client(server, key), "a/b c", {"success_action_status": "201"}, [{"success_action_status": "201"}])
+    host = "photos.s3.test" if url == "/" else "s3.test"
+    status, fields, body = post({**form, "url": f"http://127.0.0.1:{server.s3}{url}"}, b"x", host=host)
+    location = f"http://{host}{url.rstrip('/')}/a/b%20c"
+    assert status == 201 and fields["Location"] == location and f"<Location>{location}</Location>".encode() in body, (fields, body)
 
 
 @pytest.mark.parametrize(("size", "code"), [(2, b"EntityTooSmall"), (11, b"EntityTooLarge"), (5, None), (10, None)])

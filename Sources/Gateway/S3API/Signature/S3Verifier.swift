@@ -160,7 +160,7 @@ public final class S3Verifier: Sendable {
         valid: ClosedRange<Int64>
     ) {
         guard let authority = request.authority, request.forwardedHost == nil, !ShownFields.isSigning(request.fields),
-            case .unsigned = authentication.payload
+            case .unsigned = authentication.payload, request.query.others.all.count <= VerifiedURLs.maximumParameters
         else { return }
         var valid = valid
         if let session = resolved.key.session { valid = valid.clamped(to: 0...(session.expires - 1)) }

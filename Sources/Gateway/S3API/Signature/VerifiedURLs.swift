@@ -50,6 +50,8 @@ struct VerifiedURLs {
     private static let count = 512
     /// The sizes of a target that are kept, in bytes. A presigned one is never shorter.
     private static let sizes = 192...4096
+    /// The maximum number of parameters besides the credential.
+    static let maximumParameters = 16
     private var places: [Place] = []
 
     static func mayKeep(_ method: HTTPMethod?, _ target: RequestTarget) -> Bool {
