@@ -155,6 +155,21 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
+    /// Replaces all fields with the names of `other` by those of `other`.
+    package mutating func replace(with other: HeaderFields) {
+        var all = HeaderFields(reserving: bytes.count + other.bytes.count)
+        read { fields in
+            while let (name, value) = fields.next() {
+                let isReplaced = other.contains { $0.count == name.count && $0.elementsEqual(name) }
+                if !isReplaced { all.append(name, value) }
+            }
+        }
+        other.read { fields in
+            while let (name, value) = fields.next() { all.append(name, value) }
+        }
+        self = all
+    }
+
     /// The fields whose names begin with `prefix`: the rest of the name, and the value as bytes.
     public func all(withPrefix prefix: String) -> [(suffix: String, value: [UInt8])] {
         var all: [(suffix: String, value: [UInt8])] = []

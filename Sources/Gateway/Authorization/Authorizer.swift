@@ -112,6 +112,7 @@ final class Authorizer {
         let policy = bucket.policy.current
         let decision = policy.decide(request)
         context.record.decisionNanoseconds += EventLoop.monotonicNow() - begin
+        if context.watch != nil { keep(decision, request, policy, isOfFolder: folder != nil) }
         switch decision {
         case .needsExisting, .needsDocuments, .needsBody, .needsTime: break
         case .allow: context.record.note(.allowed, shadow: policy.shadowDecision(request))
@@ -120,6 +121,21 @@ final class Authorizer {
             context.record.note(.denied, shadow: policy.shadowDecision(request))
         }
         return decision
+    }
+
+    /// Keeps what was decided, in the record. Of a list's folders, only the denied one counts.
+    @inline(never)
+    private func keep(
+        _ decision: Decision, _ request: AuthorizationRequest, _ policy: any Policy, isOfFolder: Bool
+    ) {
+        switch decision {
+        case .needsExisting, .needsDocuments, .needsBody, .needsTime: return
+        case .allow where isOfFolder: return
+        default: break
+        }
+        if context.watch?.admits(decision != .allow, at: EventLoop.monotonicNow()) == true {
+            context.record.evaluation = policy.evaluation(of: request)
+        }
     }
 
     private func request(_ existing: CurrentObject) -> AuthorizationRequest {

@@ -169,10 +169,26 @@ public protocol Policy: Sendable {
 
     /// The decision of the shadow rules on a request that was decided; nil if there are none.
     func shadowDecision(_ request: AuthorizationRequest) -> Decision?
+
+    /// What the rules evaluate for a request; nil if there are none.
+    func evaluation(of request: AuthorizationRequest) -> RulesEvaluation?
 }
 
 extension Policy {
     public var current: any Policy { self }
+
+    public func evaluation(of request: AuthorizationRequest) -> RulesEvaluation? { nil }
+}
+
+/// A request as the rules see it, and the rules of that moment: enough to explain the decision, and to decide again.
+public final class RulesEvaluation: Sendable {
+    public let request: SecurityRules.Request
+    public let rules: Ruleset
+
+    public init(_ request: SecurityRules.Request, _ rules: Ruleset) {
+        self.request = request
+        self.rules = rules
+    }
 }
 
 /// `rules: none`: everything is allowed to everyone, explicitly.
@@ -211,6 +227,8 @@ public final class CurrentPolicy: Policy {
     public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
         current.shadowDecision(request)
     }
+
+    public func evaluation(of request: AuthorizationRequest) -> RulesEvaluation? { current.evaluation(of: request) }
 }
 
 /// Denies everything. Used if there are no rules.

@@ -64,6 +64,10 @@ public struct RulesPolicy: Policy {
         return RulesPolicy.translated(shadow.decide(rulesRequest(request), clock: decisionClock), request)
     }
 
+    public func evaluation(of request: AuthorizationRequest) -> RulesEvaluation? {
+        RulesEvaluation(rulesRequest(request), rules)
+    }
+
     private static func translated(
         _ decision: SecurityRules.Decision, _ request: AuthorizationRequest
     )

@@ -1,4 +1,6 @@
+import Glibc
 import HTTPServer
+import System
 import Telemetry
 
 /// Writes one line for each request, whether it succeeded, was denied, failed or lost its connection.
@@ -23,9 +25,12 @@ public struct AccessLog: RequestObserver {
         sink.append(line)
     }
 
-    static func writeJSON(_ record: RequestRecord, _ line: inout LogLine) {
+    /// - Parameter time: When the request ended.
+    package static func writeJSON(
+        _ record: RequestRecord, _ line: inout LogLine, at time: timespec = SystemClock.time()
+    ) {
         line.raw("{\"time\":\"")
-        line.now()
+        line.time(time)
         switch record.statusClass {
         case 5: line.raw("\",\"level\":\"error\",\"request\":")
         case 4 where !record.isUsual: line.raw("\",\"level\":\"warning\",\"request\":")

@@ -138,13 +138,18 @@ public struct GatewayObserver: RequestObserver {
     private let metrics: RequestMetrics
     private var callers: CallerMetrics?
     private let traces: TraceExporter?
+    private let feed: (any RequestObserver)?
+    public let watch: RequestWatch?
 
     /// Creates an observer; without logs and traces it only counts.
+    /// - Parameter feed: Gets the records of requests that arrive while its watch lasts.
     public init(
         accessLog: AccessLog?, decisionLog: DecisionLog? = nil, metrics: RequestMetrics,
-        callers: CallerMetrics? = nil, traces: TraceExporter? = nil
+        callers: CallerMetrics? = nil, traces: TraceExporter? = nil, feed: (any RequestObserver)? = nil
     ) {
         self.traces = traces
+        self.feed = feed
+        watch = feed?.watch
         self.callers = callers
         self.accessLog = accessLog
         self.decisionLog = decisionLog
@@ -166,6 +171,7 @@ public struct GatewayObserver: RequestObserver {
         accessLog?.finished(record)
         decisionLog?.finished(record)
         traces?.add(record)
+        if let watch, watch.until > record.started { feed?.finished(record) }
     }
 }
 

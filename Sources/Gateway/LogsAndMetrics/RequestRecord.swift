@@ -1,5 +1,6 @@
 import HTTPClient
 import HTTPServer
+import Synchronization
 
 /// The result of a request, complete when its response has ended. Every request gives one record, whether it succeeded,
 /// was denied, failed or was reset. Each record makes one access log line and one measurement.
@@ -26,7 +27,7 @@ public final class RequestRecord: @unchecked Sendable {
     /// The status of the response, or 499 if the client disconnected before the response was complete.
     public internal(set) var status: Int
     /// When the header block was complete, in monotonic nanoseconds.
-    var started: UInt64 = 0
+    package internal(set) var started: UInt64 = 0
     /// The time from the complete header block to the end of the response, in nanoseconds.
     public internal(set) var durationNanoseconds: UInt64
     /// The number of received bytes of the request's body.
@@ -55,6 +56,8 @@ public final class RequestRecord: @unchecked Sendable {
     public internal(set) var shadow: Verdict?
     /// Whether a decision exceeded the time limit of rules.
     var isDecisionTimedOut = false
+    /// What was decided last; nil unless an observer keeps evaluations, and without rules.
+    public internal(set) var evaluation: RulesEvaluation?
     /// Nanoseconds for all decisions of the request together.
     public internal(set) var decisionNanoseconds: UInt64 = 0
     /// The problem code in the response; nil for a success and for status 499.
@@ -129,10 +132,45 @@ public protocol RequestObserver: Sendable {
     /// Whether it reads what only logs and traces show: ``RequestRecord/origin`` and the time at services. They are
     /// determined only if an observer reads them. By default it does.
     var readsDetails: Bool { get }
+    /// Says when records keep their ``RequestRecord/evaluation``; nil, as by default, if they never do.
+    var watch: RequestWatch? { get }
+}
+
+/// Until when requests are watched. Any thread may use it.
+public final class RequestWatch: Sendable {
+    private let end: Atomic<UInt64>
+    /// The number of a slice of 67 ms, and how many requests it has had.
+    private let slice = Atomic<UInt64>(0)
+
+    /// - Parameter end: Monotonic nanoseconds.
+    public init(until end: UInt64 = 0) { self.end = Atomic(end) }
+
+    /// Monotonic nanoseconds.
+    public var until: UInt64 { end.load(ordering: .relaxed) }
+
+    /// Extends the watch.
+    public func extend(to time: UInt64) { _ = end.max(time, ordering: .relaxed) }
+
+    /// Whether one more request can be kept: about 480 a second, and twice as many denied ones. More could not be read,
+    /// and would cost the gateway time.
+    public func admits(_ isDenied: Bool, at now: UInt64) -> Bool {
+        let current = (now >> 26) << 8
+        var seen = slice.load(ordering: .relaxed)
+        while true {
+            let count = seen & ~0xff == current ? seen & 0xff : 0
+            if count >= (isDenied ? 96 : 32) { return false }
+            let (isDone, found) = slice.weakCompareExchange(
+                expected: seen, desired: current | (count + 1), ordering: .relaxed)
+            if isDone { return true }
+            seen = found
+        }
+    }
 }
 
 extension RequestObserver {
     public var readsDetails: Bool { true }
+
+    public var watch: RequestWatch? { nil }
 }
 
 extension RequestRecord {

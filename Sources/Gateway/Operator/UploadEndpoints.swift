@@ -12,7 +12,7 @@ extension OperatorEndpoints {
     ) {
         add("/uploads", "Open upload sessions; `DELETE` with `?id=ID` cancels one.") {
             (request) throws(Problem) in
-            Response(200, "application/json", try await uploads.list(buckets, request.query))
+            Response(200, "application/json", try await uploads.list(buckets, in: value("bucket", in: request.query)))
         }
         add("/uploads", nil, method: "DELETE") { (request) throws(Problem) in
             guard let id = value("id", in: request.query) else {
@@ -38,10 +38,10 @@ extension Uploads {
     private static let listLimit = 1000
 
     /// The open sessions as JSON, sorted by expiry in each bucket.
-    fileprivate func list(
-        _ buckets: [(name: String, driver: any SessionDriver)], _ query: [Substring]
+    /// - Parameter bucket: Only this one's; nil for all.
+    package func list(
+        _ buckets: [(name: String, driver: any SessionDriver)], in bucket: String?
     ) async throws(Problem) -> [UInt8] {
-        let bucket = value("bucket", in: query)
         var json = JSONWriter(reserving: 4096)
         json.beginObject()
         json.key("uploads")
@@ -68,7 +68,7 @@ extension Uploads {
 
     /// Cancels a session by its operator's ID.
     /// - Throws: ``Problem`` with `upload-not-found`.
-    fileprivate func cancel(
+    package func cancel(
         _ id: String, _ buckets: [(name: String, driver: any SessionDriver)]
     ) async throws(Problem) {
         for (name, driver) in buckets {

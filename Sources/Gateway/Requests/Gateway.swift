@@ -14,6 +14,8 @@ public final class Gateway: Sendable {
     private let traces: TraceExporter?
     /// Whether the details of requests' records are read.
     private let readsDetails: Bool
+    /// nil if nobody ever watches.
+    private let watch: RequestWatch?
     private let wallClock: @Sendable () -> Int64
     private let requestIds = RequestIDs.shared
     private let bodies = CollectedBodies()
@@ -60,6 +62,7 @@ public final class Gateway: Sendable {
         self.observers = observers
         self.traces = traces
         readsDetails = traces != nil || observers.contains(where: \.readsDetails)
+        watch = observers.lazy.compactMap(\.watch).first
         self.wallClock = wallClock
     }
 
@@ -69,12 +72,16 @@ public final class Gateway: Sendable {
     }
 
     /// Responds to one request and returns when the response is queued. Every outcome ends in one record.
-    /// - Parameter isForS3: Whether the request arrived at the listener for S3.
-    public func respond(_ exchange: Exchange, isForS3: Bool = false) async {
+    /// - Parameters:
+    ///   - isForS3: Whether the request arrived at the listener for S3.
+    ///   - fields: Fields of the listener, instead of those of the response with the same names.
+    public func respond(_ exchange: Exchange, isForS3: Bool = false, adding fields: HeaderFields? = nil) async {
         let context = RequestContext(
             exchange, isForS3: isForS3, callers: callers, requestId: requestIds.next(), bodies: bodies,
             observers: observers, traces: traces,
-            readsDetails: readsDetails, now: wallClock)
+            readsDetails: readsDetails,
+            watch: watch.flatMap { $0.until > exchange.started ? $0 : nil }, now: wallClock)
+        context.listenerFields = fields
         let dialect = dialect(for: context)
         let response: Response
         do throws(Problem) {
@@ -225,6 +232,7 @@ public final class Gateway: Sendable {
     ) {
         response.complete(requestId: context.record.requestId, isHead: context.isHead)
         dialect.cors(cors)?.decorate(&response.head.fields, for: context.fields)
+        if let fields = context.listenerFields { response.head.fields.replace(with: fields) }
         context.record.status = response.head.status
         if let lease = context.lease { response.body = lease.pacing(response.body) }
         // Captures a single reference, so that the closure needs no allocation.

@@ -3,7 +3,7 @@ import HTTPServer
 import Wire
 
 /// An error that only one dialect has. The log has the problem's code.
-struct DialectError: Sendable {
+package struct DialectError: Sendable {
     /// The HTTP status code.
     var status: Int
     /// The dialect's code, such as `SignatureDoesNotMatch`.
@@ -152,7 +152,7 @@ public final class Problem: Error, Sendable {
     /// The cause, for the log only.
     public let cause: String?
     /// The fields that the status requires, such as `Allow`, `Content-Range`, `WWW-Authenticate` or `Retry-After`.
-    let field: (name: StaticString, value: String)?
+    package let field: (name: StaticString, value: String)?
     /// Members of the problem besides the usual ones.
     let members: [(name: StaticString, value: Int64)]
     /// The registered type; nil for the default.
@@ -163,7 +163,7 @@ public final class Problem: Error, Sendable {
     /// - Parameters:
     ///   - type: The registered type, if it is not the code's.
     ///   - dialect: The error as the request's dialect reports it, if the code does not say it.
-    init(
+    package init(
         _ code: Code, _ detail: String, cause: String? = nil,
         field: (name: StaticString, value: String)? = nil,
         members: [(name: StaticString, value: Int64)] = [], type: StaticString? = nil, dialect: DialectError? = nil
@@ -184,7 +184,8 @@ public final class Problem: Error, Sendable {
 
     static let notFound = Problem(.notFound, "Objects are at /b/BUCKET/o/NAME, lists at /b/BUCKET/o.")
 
-    static func methodNotAllowed(_ allow: String) -> Problem {
+    /// - Parameter allow: The methods of the resource, for `Allow`.
+    package static func methodNotAllowed(_ allow: String) -> Problem {
         Problem(.methodNotAllowed, "The methods possible here are \(allow).", field: ("allow", allow))
     }
 
@@ -225,7 +226,7 @@ public final class Problem: Error, Sendable {
     }
 
     /// The problem of a body that was not received completely.
-    convenience init(_ error: BodyError, limit: UInt64) {
+    package convenience init(_ error: BodyError, limit: UInt64) {
         switch error {
         case .clientGone:
             self.init(.invalidArgument, "The body broke off.", cause: "the client went away")
@@ -239,7 +240,7 @@ public final class Problem: Error, Sendable {
 
     /// `application/problem+json`.
     /// - Parameter status: nil for the code's status.
-    func json(requestId: String, status: Int? = nil) -> [UInt8] {
+    package func json(requestId: String, status: Int? = nil) -> [UInt8] {
         var json = JSONWriter(reserving: 256)
         json.beginObject()
         if let type { json.member("type", "\(type)") }

@@ -45,6 +45,10 @@ final class RequestContext {
     var upload: UploadReport?
     /// Whether the request arrived at the listener for S3.
     let isForS3: Bool
+    /// nil unless somebody watches, so that the record keeps what is decided.
+    let watch: RequestWatch?
+    /// Fields of the listener that replace those of the response; nil if it has none.
+    var listenerFields: HeaderFields?
     /// The fields of a response that may begin before the operation has ended, because that may take minutes; nil if it
     /// must not.
     var earlyFields: HeaderFields?
@@ -65,13 +69,15 @@ final class RequestContext {
     ///   - observers: Called when the response has ended.
     ///   - traces: If nil, no spans are exported, and only a caller's trace is continued.
     ///   - readsDetails: Whether the record's details are read.
+    ///   - watch: nil unless somebody watches. The record's details are read then, too.
     init(
         _ exchange: Exchange, isForS3: Bool = false, callers: Callers, requestId: String, bodies: CollectedBodies,
         observers: [any RequestObserver],
-        traces: TraceExporter?, readsDetails: Bool, now: @escaping @Sendable () -> Int64
+        traces: TraceExporter?, readsDetails: Bool, watch: RequestWatch?, now: @escaping @Sendable () -> Int64
     ) {
         self.exchange = exchange
         self.isForS3 = isForS3
+        self.watch = watch
         self.callers = callers
         self.bodies = bodies
         self.observers = observers
@@ -86,6 +92,7 @@ final class RequestContext {
                 ? exchange.head.target : String(decoding: target.path, as: UTF8.self),
             status: 0, peer: exchange.peer, version: exchange.version,
             isSecure: exchange.isSecure)
+        let readsDetails = readsDetails || watch != nil
         if readsDetails || exchange.head.fields.contains("traceparent") {
             record.origin = RequestOrigin(exchange.head, isComplete: readsDetails)
         }

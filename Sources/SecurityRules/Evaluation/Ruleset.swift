@@ -59,6 +59,9 @@ public struct Ruleset: Sendable {
     /// The file name given to ``load(source:fileName:)``.
     public var fileName: String { program.source.fileName }
 
+    /// The source text.
+    package var source: String { String(decoding: program.source.bytes, as: UTF8.self) }
+
     // MARK: Decisions
 
     /// A clock that returns nanoseconds since an arbitrary moment.

@@ -1,22 +1,20 @@
-import System
-
 /// Waits once on a loop, for a callback or the cancellation of the task.
 ///
 /// Safety: confined to the loop it was made on. A cancellation on another thread goes through the loop.
-final class Pause: @unchecked Sendable {
+package final class Pause: @unchecked Sendable {
     private let loop: EventLoop
     private var waiter: UnsafeContinuation<Void, Never>?
     private var isOver = false
 
-    init() {
+    package init() {
         guard let loop = EventLoop.current else {
-            preconditionFailure("a request begins on a loop")
+            preconditionFailure("pauses are on a loop")
         }
         self.loop = loop
     }
 
     /// Waits for the callback passed to `begin`, or for the cancellation of the task.
-    func wait(_ begin: (@escaping () -> Void) -> Void) async {
+    package func wait(_ begin: (@escaping () -> Void) -> Void) async {
         await suspend { waiter in
             if isOver { return waiter.resume() }
             self.waiter = waiter
@@ -26,13 +24,18 @@ final class Pause: @unchecked Sendable {
         }
     }
 
-    /// Waits for `nanoseconds`, or for the cancellation of the task.
-    static func sleep(_ nanoseconds: UInt64) async {
-        let pause = Pause()
-        let timer = LoopTimer { pause.finish() }
-        await pause.wait { _ in pause.loop.arm(timer, after: nanoseconds) }
-        pause.loop.disarm(timer)
+    /// Waits for `nanoseconds`, for ``end()``, or for the cancellation of the task.
+    package func wait(atMost nanoseconds: UInt64) async {
+        let timer = LoopTimer { self.finish() }
+        await wait { _ in loop.arm(timer, after: nanoseconds) }
+        loop.disarm(timer)
     }
+
+    /// Waits for `nanoseconds`, or for the cancellation of the task.
+    package static func sleep(_ nanoseconds: UInt64) async { await Pause().wait(atMost: nanoseconds) }
+
+    /// Ends the wait, from any thread.
+    package func end() { loop.runHere { self.finish() } }
 
     private func finish() {
         isOver = true
@@ -43,7 +46,7 @@ final class Pause: @unchecked Sendable {
 
 extension EventLoop {
     /// Runs `work` immediately on the loop's thread, otherwise in the loop's next turn.
-    func runHere(_ work: @escaping @Sendable () -> Void) {
+    package func runHere(_ work: @escaping @Sendable () -> Void) {
         if isCurrent { work() } else { execute(work) }
     }
 }
