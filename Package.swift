@@ -104,6 +104,17 @@ let package = Package(
             name: "RulesTesting", dependencies: ["SecurityRules", "Wire", "YAML"],
             swiftSettings: strict),
         .target(
+            name: "Console",
+            dependencies: [
+                "Gateway", "HTTPServer", "HTTPClient", "RulesTesting", "SecurityRules", "Telemetry", "System",
+                "OpenSSL", "Wire",
+            ],
+            resources: [
+                "index.html", "style.css", "icon.svg", "app.js", "elements.js", "explanation.js", "editor.js",
+                "live.js",
+                "objects.js", "requests.js", "rules.js", "state.js", "transfers.js", "uploads.js",
+            ].map { .embedInCode("Web/\($0)") }, swiftSettings: strict),
+        .target(
             name: "SluiceStorage",
             dependencies: [
                 "Wire",
@@ -128,7 +139,7 @@ let package = Package(
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Configuration", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials",
+                "Configuration", "Console", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials",
                 "System", "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Telemetry",
                 "ClientCommands", "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
@@ -209,6 +220,12 @@ let package = Package(
                 "TestSupport", "BucketConformance", "Gateway", "SecurityRules", "HTTPServer",
                 "HTTPClient", "Identity", "Buckets", "System", "OpenSSL", "Telemetry", "Wire",
                 .product(name: "Logging", package: "swift-log"),
+            ],
+            swiftSettings: tests),
+        .testTarget(
+            name: "ConsoleTests",
+            dependencies: [
+                "Console", "Gateway", "RulesTesting", "SecurityRules", "HTTPServer", "System", "OpenSSL", "Wire",
             ],
             swiftSettings: tests),
         .testTarget(

@@ -13,6 +13,7 @@ extension ConfigurationReader {
         checkRules()
         checkCallers()
         checkS3()
+        checkConsole()
         checkLimits()
         checkTraces()
     }
@@ -81,7 +82,7 @@ extension ConfigurationReader {
         let all = [
             ("listen.http", result.http), ("listen.https.address", result.https.address),
             ("listen.operator", result.operatorAddress), ("listen.s3.http", result.s3.http),
-            ("listen.s3.https", result.s3.https),
+            ("listen.s3.https", result.s3.https), ("listen.console", result.console.address),
         ]
         let parsed = all.compactMap { key, text in
             text.flatMap { ListenAddress($0) }.map { (key, $0) }

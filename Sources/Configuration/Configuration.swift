@@ -106,6 +106,7 @@ public struct Configuration: Sendable {
     public var uploads = UploadConfiguration()
     public var firebase = FirebaseConfiguration()
     public var s3 = S3Configuration()
+    public var console = ConsoleConfiguration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.
     public var temporaryDirectory: String?
     /// Sorted by name.

@@ -74,7 +74,7 @@ public struct S3Configuration: Sendable, Equatable {
             "Open multipart uploads of each caller; over it SlowDown. 0 is no limit."),
     ]
 
-    private static func domainFault(_ text: String) -> String? {
+    static func domainFault(_ text: String) -> String? {
         let labels = text.split(separator: ".", omittingEmptySubsequences: false)
         let isName = labels.allSatisfy { label in
             !label.isEmpty && label.utf8.allSatisfy { ASCII.isLetter($0) || ASCII.isDigit($0) || $0 == 0x2d }

@@ -26,6 +26,7 @@ extension Configuration {
             .address(
                 "listen.operator", \.operatorAddress,
                 "Address of the operator endpoints: /livez, /readyz, /metrics and /version."),
+            ConsoleConfiguration.listener,
             .path(
                 "listen.operatorToken", \.operatorToken,
                 "File with the token that cancelling and sweeping uploads there need, at least 16 characters; null needs none."
@@ -76,7 +77,8 @@ extension Configuration {
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
         ] + TraceConfiguration.settings + linkSettings + UploadConfiguration.settings
-        + FirebaseConfiguration.settings + S3Configuration.settings + connectionSettings + streamSettings
+        + FirebaseConfiguration.settings + S3Configuration.settings + ConsoleConfiguration.settings + connectionSettings
+        + streamSettings
         + upstreamSettings
 
     /// Why a text is not an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).

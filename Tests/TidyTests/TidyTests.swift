@@ -59,6 +59,13 @@ import Testing
         ),
         ("RulesTesting", ["SecurityRules", "Wire", "YAML"]),
         (
+            "Console",
+            [
+                "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient", "Telemetry", "Gateway",
+                "RulesTesting",
+            ]
+        ),
+        (
             "SluiceStorage",
             [
                 "System", "OpenSSL", "Wire", "HTTPClient", "Foundation", "Dispatch", "CryptoKit",
@@ -77,7 +84,7 @@ import Testing
             [
                 "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
                 "Credentials", "Buckets", "Identity", "Telemetry", "Gateway", "Configuration",
-                "RulesTesting", "ClientCommands", "ArgumentParser", "Logging",
+                "RulesTesting", "Console", "ClientCommands", "ArgumentParser", "Logging",
             ]
         ),
     ]

@@ -2,6 +2,7 @@ import ArgumentParser
 import Configuration
 import Gateway
 import Glibc
+import Identity
 import System
 import Wire
 
@@ -37,6 +38,13 @@ struct Serve: ParsableCommand {
     )
     var open = false
 
+    @Flag(
+        help: """
+            Also serve the console for browsers, at 127.0.0.1:9091 unless --set listen.console=ADDRESS says another \
+            address. Prints its URL with a new token.
+            """)
+    var console = false
+
     @OptionGroup var options: ConfigurationOptions
 
     @Flag(
@@ -71,6 +79,7 @@ struct Serve: ParsableCommand {
         if let rules = open ? Configuration.openToAll : rules {
             options.settings.append("rules=\(rules)")
         }
+        let token = console ? addConsole(to: &options.settings) : nil
         let source: ConfigurationOptions.Source = served == nil ? .file(argument: path) : .flags
         let configuration = try options.load(source)
         if unsignedTokens { try requireLoopback(configuration) }
@@ -86,6 +95,7 @@ struct Serve: ParsableCommand {
             Glibc._exit(2)
         }
         if let served, isatty(STDERR_FILENO) == 1 { served.introduce(configuration) }
+        if let token, let address = configuration.console.address { complain("Console: http://\(address)/#\(token)") }
         ProcessMemory.releaseCode()
         ProcessMemory.releaseHeapAfterBursts()
         var isEnding = false
@@ -112,11 +122,22 @@ struct Serve: ParsableCommand {
 }
 
 extension Serve {
+    /// Adds the settings of a console with a new token, which it returns.
+    private func addConsole(to settings: inout [String]) -> String {
+        let (token, sha256) = StaticTokens.generate()
+        let isGiven = settings.contains { $0.hasPrefix("listen.console=") }
+        if !isGiven, Environment.variables()["SLUICE_LISTEN_CONSOLE"] == nil {
+            settings.append("listen.console=127.0.0.1:9091")
+        }
+        settings.append("console.token=\(sha256)")
+        return token
+    }
+
     /// Exits if a listener is not on loopback: every client can claim any identity.
     private func requireLoopback(_ configuration: Configuration) throws {
         let all = [
             configuration.http, configuration.https.address, configuration.operatorAddress, configuration.s3.http,
-            configuration.s3.https,
+            configuration.s3.https, configuration.console.address,
         ]
         for address in all.compactMap({ $0 }) {
             guard SocketAddress(address)?.isLoopback == true else {

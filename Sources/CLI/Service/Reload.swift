@@ -22,6 +22,7 @@ extension Service {
                 fresh.issuers = started.issuers
                 fresh.https = started.https
                 fresh.s3 = started.s3
+                fresh.console = started.console
                 let callers = try fresh.callers(authenticator, self.callers.withLock { $0.s3 })
                 let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
                 let replacement = try Service.gateway(
@@ -68,6 +69,7 @@ extension Service {
 
     /// Logs which rules were loaded and which failed to load.
     func tell(_ fresh: RulesInEffect, since old: RulesInEffect?) {
+        if feed != nil { shown.withLock { $0 = ShownConfiguration(fresh, since: $0) } }
         let isNews = fresh.failures != old?.failures ?? []
         rulesFailure.withLock { state in
             state.text = fresh.failures.isEmpty ? nil : fresh.failures.joined(separator: "\n")

@@ -1,5 +1,6 @@
 import Buckets
 import Configuration
+import Console
 import Gateway
 import Glibc
 import HTTPServer
@@ -16,13 +17,18 @@ final class Service: Sendable {
     private let sink: LogSink
     private let server: HTTPServer
     private let operatorServer: HTTPServer
+    let consoleServer: HTTPServer
+    /// The last requests, for the console; nil without it.
+    let feed: RequestFeed?
+    /// What the console shows.
+    let shown = Lock<ShownConfiguration?>(nil)
     let pool: BlockingPool
     let manager: ServiceManager
     let observer: GatewayObserver
     /// nil if no spans are recorded.
     let traces: TraceExporter?
     let registry: PrometheusRegistry
-    private let health: Health
+    let health: Health
     let credentials: TLSCredentials?
     let certificates: WatchedFiles
     let linkFiles: WatchedFiles
@@ -72,7 +78,8 @@ final class Service: Sendable {
         for loop in loops { _ = startThread { loop.run() } }
         loop = loops[0]
         traces = try configuration.exporter(pool, loop, logger)
-        observer = configuration.observer(sink, registry, traces)
+        feed = configuration.feed
+        observer = configuration.observer(sink, registry, traces, feed)
         health = Health(executor: loops[0])
         var limits = configuration.limits
         // Files, operator connections and connections to services need descriptors too: half of them stay free.
@@ -83,6 +90,7 @@ final class Service: Sendable {
         }
         server = HTTPServer(loops: loops, limits: limits)
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
+        consoleServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         credentials = try configuration.credentials().map(TLSCredentials.init)
         let https = configuration.https
         certificates = WatchedFiles([
@@ -220,6 +228,7 @@ final class Service: Sendable {
             ])
             logger.info("operator endpoints", metadata: ["address": "\(bound[0])"])
         }
+        try listenForConsole(configuration, inherited)
         if configuration.https.certificate == Configuration.HTTPS.selfSigned {
             logger.warning("the TLS certificate is a throw-away, self-signed one: for trials only")
         }
@@ -348,7 +357,7 @@ extension Configuration {
 
     /// The observers of each request.
     fileprivate func observer(
-        _ sink: LogSink, _ registry: PrometheusRegistry, _ traces: TraceExporter?
+        _ sink: LogSink, _ registry: PrometheusRegistry, _ traces: TraceExporter?, _ feed: RequestFeed?
     ) -> GatewayObserver {
         GatewayObserver(
             accessLog: logsAccess ? AccessLog(sink) : nil,
@@ -356,7 +365,7 @@ extension Configuration {
                 Logger(label: "sluice.decisions"), logsDenials: logsDenials, sample: allowedSample),
             metrics: RequestMetrics(registry, buckets: buckets.map(\.name)),
             callers: CallerMetrics(groups: groups, registry),
-            traces: traces)
+            traces: traces, feed: feed)
     }
 
     /// A value for each bucket, by its name.

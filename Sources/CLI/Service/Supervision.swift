@@ -8,7 +8,7 @@ extension ServiceManager {
     func sockets(for configuration: Configuration) throws -> [BytewiseString: Int32] {
         let wanted = try [
             configuration.http, configuration.https.address, configuration.operatorAddress, configuration.s3.http,
-            configuration.s3.https,
+            configuration.s3.https, configuration.console.address,
         ].compactMap { try resolved($0)?.description }
         var found: [BytewiseString: Int32] = [:]
         for socket in sockets {

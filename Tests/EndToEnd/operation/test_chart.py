@@ -141,6 +141,18 @@ def test_a_listener_for_s3_clients(shape, tls, listeners, port):
     assert "s3" not in configuration(render(given))["listen"]
 
 
+@pytest.mark.parametrize("shape", ["gateway", "directory", "sidecar"])
+def test_the_console_is_at_loopback_alone(shape):
+    given = {**values(CHART / "examples" / f"{shape}.yaml"), "console": {"enabled": True},
+             "env": [{"name": "SLUICE_CONSOLE_TOKEN", "valueFrom": {"secretKeyRef": {"name": "console", "key": "sha256"}}}]}
+    objects = render(given)
+    assert configuration(objects)["listen"]["console"] == "127.0.0.1:9091"
+    assert not [port for port in gateway(objects)["ports"] if port["containerPort"] == 9091]
+    assert [each["name"] for each in gateway(objects)["env"]].count("SLUICE_CONSOLE_TOKEN") == 1
+    given["console"]["enabled"] = False
+    assert "console" not in configuration(render(given))["listen"]
+
+
 def test_the_shapes():
     objects = render(values(CHART / "examples" / "gateway.yaml"))
     assert "replicas" not in objects["Deployment"][0]["spec"], "the autoscaler sets them"
@@ -339,7 +351,7 @@ def test_the_schema_has_the_keys_of_the_reference():
 
     missing = set(config_schema.keys()) - set(names(schema))
     assert missing == {"rules", "listen.operator", "listen.https.address", "listen.https.certificate", "listen.https.key",
-                       "listen.s3.http", "listen.s3.https"}
+                       "listen.s3.http", "listen.s3.https", "listen.console"}
 
 
 def test_the_schema_is_one_and_names_every_value():

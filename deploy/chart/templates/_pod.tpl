@@ -33,6 +33,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- $_ := set $listen "s3" $s3 }}
 {{- end }}
+{{- if .Values.console.enabled }}
+{{- $_ := set $listen "console" "127.0.0.1:9091" }}
+{{- end }}
 {{- $rules := ternary "none" "/etc/sluice-rules/storage.rules" .Values.open }}
 {{- $configuration := mergeOverwrite (deepCopy .Values.config) (dict "listen" $listen "rules" $rules) }}
 {{- $_ := set $configuration.listen "http" $listen.http }}

@@ -1,0 +1,74 @@
+import Configuration
+import Console
+import Gateway
+import HTTPServer
+import Identity
+import Logging
+import SecurityRules
+import System
+import Wire
+
+/// What the console shows of the configuration. Replaced by a reload, so that no request waits for one.
+struct ShownConfiguration: Sendable {
+    let configuration: Configuration
+    let rules: [BucketRules]
+
+    /// Takes the rules in effect. Those that did not change keep the time of `old`.
+    init(_ fresh: RulesInEffect, since old: ShownConfiguration?) {
+        let old = old?.rules ?? []
+        let now = SystemClock.seconds()
+        let configuration = fresh.configuration
+        self.configuration = configuration
+        rules = configuration.buckets.map { bucket in
+            let path = configuration.rules(of: bucket)
+            let rules = fresh.ruleset(of: bucket)
+            let before = old.first { BytewiseString.areEqual($0.bucket, bucket.name) }
+            return BucketRules(
+                bucket: bucket.name, rules: rules,
+                shadow: configuration.shadowRules(of: bucket).flatMap { fresh.rulesets[$0] },
+                isOpen: path == Configuration.openToAll,
+                failure: path.flatMap { path in fresh.failures.first { $0.contains(path) } },
+                since: before.flatMap { $0.rules?.source == rules?.source ? $0.since : nil } ?? now,
+                findings: (rules?.diagnostics ?? []).map { $0.rendered() })
+        }
+    }
+}
+
+extension Configuration {
+    /// The feed of the console; nil without a console.
+    var feed: RequestFeed? { console.address.map { _ in RequestFeed(remembersDenials: console.remember) } }
+}
+
+extension Service {
+    /// Starts the console's listener, if it is configured.
+    func listenForConsole(_ configuration: Configuration, _ inherited: [BytewiseString: Int32]) throws {
+        guard let feed, let address = try resolved(configuration.console.address),
+            let token = configuration.console.token.flatMap({ Hexadecimal.decode($0.utf8) })
+        else { return }
+        let sessionDrivers = sessionDrivers
+        let sources = Console.Sources(
+            health: health, registry: registry, build: .current,
+            listeners: [
+                ("http", configuration.http), ("https", configuration.https.address), ("s3", configuration.s3.http),
+                ("s3 with TLS", configuration.s3.https), ("operator", configuration.operatorAddress),
+                ("console", configuration.console.address),
+            ],
+            rules: { [shown] in shown.withLock { $0?.rules ?? [] } },
+            configuration: { [shown] in shown.withLock { $0?.configuration }?.yaml() ?? "" },
+            uploads: { [uploads] (bucket) async throws(Problem) in try await uploads.list(sessionDrivers, in: bucket) },
+            cancelUpload: { [uploads] (id) async throws(Problem) in try await uploads.cancel(id, sessionDrivers) },
+            serve: { [gateway] in await gateway.withLock { $0 }.respond($0, adding: $1) })
+        let console = Console(
+            sources, token: token, hosts: configuration.console.hosts, feed: feed, pool: pool
+        ) { [logger] peer in
+            logger.info("console opened", metadata: ["peer": "\(peer)"])
+        }
+        let bound = try consoleServer.start([
+            .init(
+                address: address, inherited: inherited[address.description], mode: configuration.socketMode,
+                handler: console.handler)
+        ])
+        logger.info("console", metadata: ["address": "\(bound[0])"])
+        repeated(every: 1_000_000_000, on: loop) { feed.expire() }
+    }
+}
