@@ -53,12 +53,17 @@ public final class Console: Sendable {
     private let onOpen: @Sendable (String) -> Void
     let started = SystemClock.seconds()
     private let requestIds = RequestIDs.shared
+    private let pool: BlockingPool
+    /// The number of bodies that are received or parsed.
+    private let bodies = Lock(0)
+    /// When ``onOpen`` was called last, in monotonic nanoseconds.
+    private let opened = Lock<UInt64>(0)
 
     /// - Parameters:
     ///   - token: The SHA-256 of the token.
     ///   - hosts: Names of hosts, beside those of loopback.
     ///   - pool: Evaluates rules.
-    ///   - onOpen: Called with the peer when the page is loaded.
+    ///   - onOpen: Called with the peer of a request with the token, at most once a minute.
     public init(
         _ sources: Sources, token: [UInt8], hosts: [String], feed: RequestFeed, pool: BlockingPool,
         onOpen: @escaping @Sendable (String) -> Void
@@ -66,6 +71,7 @@ public final class Console: Sendable {
         self.sources = sources
         self.feed = feed
         self.onOpen = onOpen
+        self.pool = pool
         workbench = RulesWorkbench(pool)
         access = ConsoleAccess(token: token, hosts: hosts)
     }
@@ -83,9 +89,9 @@ public final class Console: Sendable {
             try access.check(exchange.head)
             if let file = ConsoleFile.named(target.path) {
                 response = try file.response(to: exchange.head)
-                if target.path == "/", response.status == 200 { onOpen(exchange.peer) }
             } else {
                 try access.authenticate(exchange.head)
+                noteVisit(exchange)
                 if target.path.hasPrefix("/b/") || target.path == "/b" || target.path.hasPrefix("/tus") {
                     return await sources.serve(exchange, ConsoleFile.objectFields)
                 }
@@ -105,6 +111,16 @@ public final class Console: Sendable {
         } else {
             await exchange.respond(head, response.status == 304 ? .none : .bytes(response.body))
         }
+    }
+
+    /// Reports a visit, at most once a minute.
+    private func noteVisit(_ exchange: Exchange) {
+        let isNew = opened.withLock { opened in
+            guard opened == 0 || exchange.started > opened + 60_000_000_000 else { return false }
+            opened = exchange.started
+            return true
+        }
+        if isNew { onOpen(exchange.peer) }
     }
 
     /// Responds to a request of the API.
@@ -146,6 +162,8 @@ public final class Console: Sendable {
 
     /// The maximum size of a body in bytes: a suite and a source, escaped.
     private static let maximumBody = 4 << 20
+    /// The maximum number of bodies at the same time.
+    private static let maximumBodies = 4
 
     /// The JSON in a request's body. That content type makes browsers ask before they send it for another origin.
     private func document(of exchange: Exchange) async throws(Problem) -> JSONValue {
@@ -153,17 +171,21 @@ public final class Console: Sendable {
         guard type?.trimmed.asciiLowercased() == "application/json" else {
             throw Problem(.unsupportedMediaType, "The body is application/json.")
         }
+        guard bodies.withLock({ $0 < Console.maximumBodies }) else {
+            throw Problem(.tooManyRequests, "Too many requests at the same time.", field: ("retry-after", "1"))
+        }
+        bodies.withLock { $0 += 1 }
+        defer { bodies.withLock { $0 -= 1 } }
         let bytes: [UInt8]
         do throws(BodyError) {
             bytes = try await exchange.collect(limit: Console.maximumBody)
         } catch {
             throw Problem(error, limit: UInt64(Console.maximumBody))
         }
-        do {
-            return try JSONReader.parse(bytes)
-        } catch {
-            throw Problem(.invalidArgument, "The body is no JSON: \(error)")
-        }
+        // In the pool, because megabytes take long.
+        let document = await pool.run { try? JSONReader.parse(bytes) }
+        guard let document else { throw Problem(.invalidArgument, "The body is no JSON.") }
+        return document
     }
 }
 

@@ -10,7 +10,7 @@ import Wire
 /// A browser sends requests for any page that asks it to, also for a page whose host's name was changed to resolve to
 /// this machine (DNS rebinding). So a request must name the console's own host, and a page of it, if any.
 struct ConsoleAccess: Sendable {
-    /// More wrong tokens within a minute end the service for the rest of it.
+    /// More wrong tokens within a minute are 429.
     private static let maximumFailures = 10
     private static let period: UInt64 = 60_000_000_000
 
@@ -56,19 +56,19 @@ struct ConsoleAccess: Sendable {
         guard let text = shown.first, !text.isEmpty else {
             throw Problem(.unauthenticated, "The console needs its token in X-Console-Token.")
         }
+        // A wrong token must not lock out those with the right one, which has as many bits as its hash.
+        if shown.count == 1, areEqualInConstantTime(Digest.hash(text), token) { return }
         let time = now()
         let wait = failures.withLock { failures -> UInt64? in
             if time - failures.since > ConsoleAccess.period { failures = Failures(since: time) }
-            return failures.count < ConsoleAccess.maximumFailures ? nil : failures.since + ConsoleAccess.period - time
+            failures.count += 1
+            return failures.count <= ConsoleAccess.maximumFailures ? nil : failures.since + ConsoleAccess.period - time
         }
         if let wait {
             throw Problem(
                 .tooManyRequests, "Too many wrong tokens.", field: ("retry-after", "\(wait / 1_000_000_000 + 1)"))
         }
-        guard shown.count == 1, areEqualInConstantTime(Digest.hash(text), token) else {
-            failures.withLock { $0.count += 1 }
-            throw Problem(.unauthenticated, "The token is not the console's.")
-        }
+        throw Problem(.unauthenticated, "The token is not the console's.")
     }
 }
 

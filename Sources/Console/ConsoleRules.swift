@@ -127,15 +127,17 @@ final class RulesWorkbench: Sendable {
                 .tooManyRequests, "Rules are evaluated as far as time permits. Try again later.",
                 field: ("retry-after", "\(wait)"))
         }
-        let begin = EventLoop.monotonicNow()
-        defer {
-            let spent = Int64(clamping: EventLoop.monotonicNow() - begin)
-            state.withLock { state in
-                state.credit -= spent
-                state.jobs -= 1
+        return try await pool.run { [state] () throws(Problem) in
+            let begin = EventLoop.monotonicNow()
+            defer {
+                let spent = Int64(clamping: EventLoop.monotonicNow() - begin)
+                state.withLock { state in
+                    state.credit -= spent
+                    state.jobs -= 1
+                }
             }
+            return try job()
         }
-        return try await pool.run(job)
     }
 }
 
@@ -236,12 +238,12 @@ extension RulesWorkbench {
     static func replay(_ rules: Ruleset, _ entries: [RequestFeed.Entry]) -> [UInt8] {
         let end = EventLoop.monotonicNow() + maximumTime
         var coverage = Coverage(of: rules)
-        var (evaluated, same, undetermined, changes) = (0, 0, 0, 0)
+        var (evaluated, same, undetermined, changes, denied) = (0, 0, 0, 0, 0)
         var changed = LogLine()
         for entry in entries.reversed() {
             guard let evaluation = entry.record.evaluation, EventLoop.monotonicNow() < end else { break }
             let explanation = rules.explain(evaluation.request, clock: Ruleset.monotonicClock)
-            coverage.add(explanation)
+            coverage.add(Redaction(evaluation.request).applied(to: explanation))
             evaluated += 1
             let now: Verdict
             switch explanation.decision {
@@ -255,6 +257,7 @@ extension RulesWorkbench {
                 same += 1
             } else {
                 changes += 1
+                if now == .denied { denied += 1 }
                 if changes <= maximumChanges { changed.write(entry, now, explanation, isFirst: changes == 1) }
             }
         }
@@ -265,8 +268,12 @@ extension RulesWorkbench {
         line.number(UInt64(same))
         line.raw(",\"undetermined\":")
         line.number(UInt64(undetermined))
-        line.raw(",\"changes\":")
-        line.number(UInt64(changes))
+        line.raw(",\"skipped\":")
+        line.number(UInt64(entries.count - evaluated))
+        line.raw(",\"denied\":")
+        line.number(UInt64(denied))
+        line.raw(",\"allowed\":")
+        line.number(UInt64(changes - denied))
         line.raw(",\"changed\":[")
         let bytes = line.bytes + changed.bytes + Array("],\"coverage\":".utf8)
         return bytes + Array(JSON(coverage, rules.fileName).text.utf8) + Array("}\n".utf8)

@@ -2,6 +2,8 @@ import SecurityRules
 import Wire
 
 /// Hides the values of query parameters, which may be secrets, but of those whose meaning is known.
+///
+/// A condition that reads parameters of such a request shows only truth values: any other value may be made of a secret.
 struct Redaction {
     private static let known: Set<BytewiseString> = [
         "alt", "continuation-token", "delimiter", "encoding-type", "fetch-owner", "list-type", "marker", "max-keys",
@@ -9,55 +11,54 @@ struct Redaction {
         "x-id",
     ]
     static let text = "<redacted>"
-    private let secrets: [String]
+    /// Whether a parameter is hidden.
+    private let isNeeded: Bool
 
     init(_ request: Request) {
-        secrets = request.parameters.filter {
-            !Redaction.known.contains(BytewiseString($0.name)) && $0.value.utf8.count > 2
-        }
-        .map(\.value)
+        isNeeded = request.parameters.contains { !Redaction.known.contains(BytewiseString($0.name)) }
     }
 
     func applied(to request: Request) -> Request {
-        if secrets.isEmpty { return request }
+        guard isNeeded else { return request }
         var request = request
         let pairs = request.parameters.map { parameter in
-            (BytewiseString(parameter.name), Value.string(applied(to: parameter.value)))
+            let isKnown = Redaction.known.contains(BytewiseString(parameter.name))
+            return (BytewiseString(parameter.name), Value.string(isKnown ? parameter.value : Redaction.text))
         }
         request.setParameters(Dictionary(uniqueKeysWithValues: pairs))
         return request
     }
 
     func applied(to explanation: Explanation) -> Explanation {
-        if secrets.isEmpty { return explanation }
+        guard isNeeded else { return explanation }
         var explanation = explanation
         for block in explanation.blocks.indices {
             for rule in explanation.blocks[block].rules.indices {
-                apply(to: &explanation.blocks[block].rules[rule].outcome)
-                if let condition = explanation.blocks[block].rules[rule].condition {
-                    explanation.blocks[block].rules[rule].condition = applied(to: condition)
-                }
+                let condition = explanation.blocks[block].rules[rule].condition
+                guard let condition, Redaction.readsParameters(condition) else { continue }
+                explanation.blocks[block].rules[rule].condition = Redaction.hidden(condition)
+                Redaction.hide(&explanation.blocks[block].rules[rule].outcome)
             }
         }
         return explanation
     }
 
-    private func applied(to step: Explanation.Step) -> Explanation.Step {
+    private static func readsParameters(_ step: Explanation.Step) -> Bool {
+        step.text.contains("params") || step.parts.contains { readsParameters($0) }
+    }
+
+    private static func hidden(_ step: Explanation.Step) -> Explanation.Step {
         var step = step
-        apply(to: &step.outcome)
-        step.parts = step.parts.map { applied(to: $0) }
+        hide(&step.outcome)
+        step.parts = step.parts.map { hidden($0) }
         return step
     }
 
-    private func apply(to outcome: inout Explanation.Outcome) {
+    private static func hide(_ outcome: inout Explanation.Outcome) {
         switch outcome {
-        case .value(let text): outcome = .value(applied(to: text))
-        case .error(let text): outcome = .error(applied(to: text))
-        case .unknown: break
+        case .value("true"), .value("false"), .unknown: break
+        case .value: outcome = .value(text)
+        case .error: outcome = .error("Error: \(text)")
         }
-    }
-
-    private func applied(to text: String) -> String {
-        secrets.reduce(text) { $0.replacing($1, with: Redaction.text) }
     }
 }

@@ -61,9 +61,13 @@ public final class RequestFeed: RequestObserver {
     static let patience: UInt64 = 30_000_000_000
     /// The maximum number of requests in one answer.
     static let pageSize = 200
-    /// The maximum number of filters, and of polls that wait. One more ends the oldest: it may be that of a viewer who has
-    /// left, or has another filter now.
+    /// The maximum number of polls that wait. One more ends the oldest: it may be that of a viewer who has left, or has
+    /// another filter now.
     static let maximumViewers = 4
+    /// The maximum number of filters. One more displaces the oldest without a poll that waits.
+    static let maximumFilters = 16
+    /// How many denials are remembered while nobody looks.
+    static let rememberedDenials = 64
     /// How long a poll collects after its first request, so that many of them make few answers.
     private static let collection: UInt64 = 200_000_000
 
@@ -158,11 +162,14 @@ public final class RequestFeed: RequestObserver {
     /// Forgets what nobody has asked for since ``patience``. Called periodically.
     public func expire() {
         let time = now()
-        guard period.until <= time else { return }
         state.withLock { state in
-            if state.ring.isEmpty && state.viewers.isEmpty { return }
-            state.ring = []
-            (state.first, state.bytes, state.viewers) = (0, 0, [])
+            if state.viewers.isEmpty { return }
+            state.viewers.removeAll { $0.until <= time }
+            if state.viewers.isEmpty {
+                state.keep([])
+            } else if state.viewers.allSatisfy({ $0.until == .max }) {
+                state.keep(state.entries.filter { $0.record.decision == .denied }.suffix(RequestFeed.rememberedDenials))
+            }
         }
     }
 }
@@ -170,6 +177,12 @@ public final class RequestFeed: RequestObserver {
 extension RequestFeed.State {
     /// In order.
     fileprivate var entries: [RequestFeed.Entry] { Array(ring[first...] + ring[..<first]) }
+
+    fileprivate mutating func keep(_ kept: some Sequence<RequestFeed.Entry>) {
+        ring = Array(kept)
+        first = 0
+        bytes = ring.reduce(0) { $0 + $1.bytes }
+    }
 
     fileprivate mutating func append(_ entry: RequestFeed.Entry) {
         bytes += entry.bytes
@@ -198,8 +211,9 @@ extension RequestFeed.State {
             viewers[index].until = max(viewers[index].until, until)
             return
         }
-        if viewers.count >= RequestFeed.maximumViewers,
-            let oldest = viewers.indices.min(by: { viewers[$0].until < viewers[$1].until })
+        let idle = viewers.indices.filter { index in !waiting.contains { $0.filter == viewers[index].filter } }
+        if viewers.count >= RequestFeed.maximumFilters,
+            let oldest = idle.min(by: { viewers[$0].until < viewers[$1].until })
         {
             viewers.remove(at: oldest)
         }

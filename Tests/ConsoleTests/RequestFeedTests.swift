@@ -209,5 +209,15 @@ func onLoop<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Res
         clock.advance(seconds: 100)
         feed.expire()
         #expect(try await poll(feed).entries.map(\.record.requestId) == ["request2"])
+        // While somebody looks all are kept, and afterwards denials again.
+        feed.finished(finished(3))
+        #expect(try await poll(feed).entries.count == 2)
+        clock.advance(seconds: 100)
+        feed.expire()
+        feed.finished(finished(4))
+        for number in 5..<100 { feed.finished(finished(number, status: 403, .denied)) }
+        feed.expire()
+        #expect(feed.entry("request3") == nil && feed.entry("request4") == nil && feed.entry("request99") != nil)
+        #expect(try await poll(feed).entries.count == RequestFeed.rememberedDenials)
     }
 }

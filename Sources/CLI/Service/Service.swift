@@ -90,7 +90,7 @@ final class Service: Sendable {
         }
         server = HTTPServer(loops: loops, limits: limits)
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
-        consoleServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
+        consoleServer = HTTPServer(loops: [loops[0]], limits: configuration.limits.forConsole)
         credentials = try configuration.credentials().map(TLSCredentials.init)
         let https = configuration.https
         certificates = WatchedFiles([
@@ -339,6 +339,13 @@ private func raiseDescriptorLimit() -> Int {
 }
 
 extension ServerLimits {
+    /// Few connections are enough for viewers, who all come from loopback.
+    fileprivate var forConsole: ServerLimits {
+        var limits = self
+        (limits.connections, limits.connectionsPerAddress) = (64, 64)
+        return limits
+    }
+
     /// Limits one address to three quarters of the connections.
     fileprivate mutating func leaveRoom() {
         connectionsPerAddress = min(connectionsPerAddress, max(1, connections * 3 / 4))

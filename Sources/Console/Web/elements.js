@@ -104,5 +104,6 @@ export function decode(text) {
 	try { return decodeURIComponent(text); } catch { return text; }
 }
 
-export const objectOf = ({path, bucket}) =>
-	decode(path.replace(path.startsWith("/b/") ? /^\/b\/[^/]+\/o\/?/ : `/${bucket}/`, ""));
+// The path of an object in the gateway's own API, and in Firebase's.
+const named = /^(\/v0)?\/b\/[^/]+\/o\/?/;
+export const objectOf = ({path, bucket}) => decode(path.replace(named.test(path) ? named : `/${bucket}/`, ""));

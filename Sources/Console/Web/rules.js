@@ -125,12 +125,12 @@ export function mount(element, api) {
 
 	const replay = () => attempt(result, async () => {
 		const {source} = editor;
-		const {same, undetermined, changed, coverage} = await api.post("/api/rules/replay", {source, bucket: kept.bucket});
+		const {same, denied, allowed, undetermined, changed, coverage} = await api.post("/api/rules/replay",
+			{source, bucket: kept.bucket});
 		if (source !== editor.source) return;
-		const to = word => changed.filter(({now}) => now === word).length;
 		const groups = Map.groupBy(changed, ({line, now}) => [line.operation, line.path, line.principal, now].join("\n"));
-		say(coverage, h("p", h("b", count(same)), " the same, ", h("b.bad", to("denied")), " now denied, ", h("b.good",
-			to("allowed")),
+		say(coverage, h("p", h("b", count(same)), " the same, ", h("b.bad", count(denied)), " now denied, ", h("b.good",
+			count(allowed)),
 			" now allowed", undetermined > 0 && `, ${count(undetermined)} unknown`),
 		[...groups.values()].map(([{request: id, was, now, line, position: at}, ...more]) => h("p", sign(now === "allowed"),
 			link([line.operation, " ", cut(objectOf(line))], () => take(id)), " as ", cut(line.principal ?? "anonymous"),

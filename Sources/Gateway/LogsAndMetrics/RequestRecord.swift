@@ -149,7 +149,15 @@ public final class RequestWatch: Sendable {
     public var until: UInt64 { end.load(ordering: .relaxed) }
 
     /// Extends the watch.
-    public func extend(to time: UInt64) { _ = end.max(time, ordering: .relaxed) }
+    public func extend(to time: UInt64) {
+        // Not Atomic.max, which compares as signed numbers.
+        var seen = end.load(ordering: .relaxed)
+        while seen < time {
+            let (isDone, found) = end.weakCompareExchange(expected: seen, desired: time, ordering: .relaxed)
+            if isDone { return }
+            seen = found
+        }
+    }
 
     /// Whether one more request can be kept: about 480 a second, and twice as many denied ones. More could not be read,
     /// and would cost the gateway time.

@@ -73,9 +73,9 @@ def test_what_an_edit_would_change(console):
         put(console, f"users/{uid}/{name}", *bearer(console))
     assert status(console.server.url("/b/photos/o/users/alice/a")) == 200
     same = console.post("/api/rules/replay", source=RULES, bucket="photos")
-    assert (same["evaluated"], same["same"], same["changes"], same["changed"]) == (4, 4, 0, [])
+    assert (same["evaluated"], same["same"], same["denied"], same["allowed"], same["changed"]) == (4, 4, 0, 0, [])
     edited = console.post("/api/rules/replay", source=EDITED.replace("< 10", "< 1"), bucket="photos")
-    assert (edited["evaluated"], edited["same"], edited["changes"]) == (4, 2, 2)
+    assert (edited["evaluated"], edited["same"], edited["denied"], edited["allowed"]) == (4, 2, 2, 0)
     assert [(one["was"], one["now"], one["line"]["path"], one["position"]["line"]) for one in edited["changed"]] == [
         ("allowed", "denied", "/b/photos/o/users/alice/b", 6), ("allowed", "denied", "/b/photos/o/users/alice/a", 6)]
     counts = {one["sourcePosition"]["line"]: one["values"] for one in edited["coverage"]["conditions"]}
@@ -156,6 +156,8 @@ def test_secrets_in_queries_are_hidden(launch, tmp_path):
     found = console.get("/api/requests")["requests"][-1]["line"]["request"]
     text = json.dumps(console.get(f"/api/requests/explanation?request={found}"))
     assert "secret-guess" not in text and "<redacted>" in text
+    replayed = json.dumps(console.post("/api/rules/replay", source=RULES.replace("if true", "if request.params.key.lower() == 'x'"), bucket="photos"))
+    assert "secret-guess" not in replayed and "<redacted>" in replayed
 
 
 # MARK: Access
@@ -175,6 +177,7 @@ def test_all_needs_the_token_but_the_page(console):
     assert sum(len(console.raw("GET", target)[2]) for target in FILES) <= 60 * 1024
     assert console.raw("GET", "/api/nothing")[0] == 404 and console.raw("GET", "/../etc/passwd")[0] == 404
     assert console.raw("POST", "/api/state")[0] == 405 and console.raw("PUT", "/")[0] == 405
+    console.get("/api/state")
     wait_until(lambda: '"console opened"' in console.server.output(), what="the log line")
 
 
@@ -201,6 +204,8 @@ def test_guessing_ends(console):
     for _ in range(10):
         assert console.raw("GET", "/api/state", token=False, fields={"X-Console-Token": "guess"})[0] == 401
     answer = console.raw("GET", "/api/state")
+    assert answer[0] == 200
+    answer = console.raw("GET", "/api/state", token=False, fields={"X-Console-Token": "guess"})
     assert answer[0] == 429 and 0 < int(answer[1]["Retry-After"]) <= 61
     assert console.raw("GET", "/", token=False)[0] == 200
 
