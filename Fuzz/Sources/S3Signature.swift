@@ -83,9 +83,7 @@ func fuzzAWSChunked(_ bytes: [UInt8]) {
         let names = SignedNames(Array("host".utf8))
     {
         streaming.signed = ChunkVerifier(
-            SignatureClaim(
-                credential: credential, signedNames: names, signature: [], stamp: [], payloadHash: [],
-                isPresigned: false),
+            SignatureClaim(credential, names, signature: [], stamp: [], payloadHash: [], token: nil),
             HMAC(key: [1]))
     }
     let body = Array(bytes.dropFirst(2))

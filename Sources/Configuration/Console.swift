@@ -48,7 +48,9 @@ extension ConfigurationReader {
         if console.token == nil, broken.isDisjoint(with: ["console", "console.token"]) {
             report(
                 SettingError(
-                    message: "the console has no token: 'sluice token new console' makes one for 'console.token'"),
+                    message:
+                        "the console has no token: 'console.token' is the sha256 that 'sluice token new console' prints"
+                ),
                 at: "listen.console")
         }
     }
