@@ -11,6 +11,7 @@ import Wire
 public final class Console: Sendable {
     /// What the console shows.
     public struct Sources: Sendable {
+        /// The checks and notes of readiness.
         public var health: Health
         public var registry: PrometheusRegistry
         public var build: BuildInfo
@@ -22,6 +23,7 @@ public final class Console: Sendable {
         public var configuration: @Sendable () -> String
         /// The open upload sessions as JSON; of one bucket, or of all for nil.
         public var uploads: @Sendable (String?) async throws(Problem) -> [UInt8]
+        /// Cancels an upload session by its operator's ID.
         public var cancelUpload: @Sendable (String) async throws(Problem) -> Void
         /// Responds to a request for objects. The fields replace those of the response.
         public var serve: @Sendable (Exchange, HeaderFields) async -> Void

@@ -339,10 +339,13 @@ private func raiseDescriptorLimit() -> Int {
 }
 
 extension ServerLimits {
+    private static let consoleConnections = 64
+
     /// Few connections are enough for viewers, who all come from loopback.
     fileprivate var forConsole: ServerLimits {
         var limits = self
-        (limits.connections, limits.connectionsPerAddress) = (64, 64)
+        limits.connections = ServerLimits.consoleConnections
+        limits.connectionsPerAddress = ServerLimits.consoleConnections
         return limits
     }
 

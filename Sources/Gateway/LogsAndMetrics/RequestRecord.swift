@@ -141,6 +141,8 @@ public final class RequestWatch: Sendable {
     private let end: Atomic<UInt64>
     /// The number of a slice of 67 ms, and how many requests it has had.
     private let slice = Atomic<UInt64>(0)
+    /// How many requests a slice has at most, and how many if they are denied.
+    private static let (perSlice, deniedPerSlice) = (UInt64(32), UInt64(96))
 
     /// - Parameter end: Monotonic nanoseconds.
     public init(until end: UInt64 = 0) { self.end = Atomic(end) }
@@ -166,7 +168,7 @@ public final class RequestWatch: Sendable {
         var seen = slice.load(ordering: .relaxed)
         while true {
             let count = seen & ~0xff == current ? seen & 0xff : 0
-            if count >= (isDenied ? 96 : 32) { return false }
+            if count >= (isDenied ? RequestWatch.deniedPerSlice : RequestWatch.perSlice) { return false }
             let (isDone, found) = slice.weakCompareExchange(
                 expected: seen, desired: current | (count + 1), ordering: .relaxed)
             if isDone { return true }

