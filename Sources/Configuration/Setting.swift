@@ -13,6 +13,8 @@ public struct Setting<Root: Sendable>: Sendable {
     /// The explanation, in one or two sentences.
     public let meaning: String
     let read: @Sendable (inout Root, ConfigurationInput) throws(SettingError) -> Void
+    /// Takes the value of another root.
+    public let copy: @Sendable (inout Root, Root) -> Void
     /// The value as YAML.
     public let print: @Sendable (Root) -> String
     /// Whether the value is a secret.
@@ -32,6 +34,7 @@ public struct Setting<Root: Sendable>: Sendable {
         read = { (root, input) throws(SettingError) in
             root[keyPath: field] = try parse(input)
         }
+        copy = { $0[keyPath: field] = $1[keyPath: field] }
         self.print = { text($0[keyPath: field]) }
     }
 }

@@ -21,8 +21,10 @@ public final class Console: Sendable {
         public var rules: @Sendable () -> [BucketRules]
         /// The configuration in effect as YAML, secrets masked.
         public var configuration: @Sendable () -> String
+        /// The keys whose new values wait for a restart.
+        public var waiting: @Sendable () -> [String]
         /// The open upload sessions as JSON; of one bucket, or of all for nil.
-        public var uploads: @Sendable (String?) async throws(Problem) -> [UInt8]
+        public var uploads: @Sendable (String?) async -> [UInt8]
         /// Cancels an upload session by its operator's ID.
         public var cancelUpload: @Sendable (String) async throws(Problem) -> Void
         /// Responds to a request for objects. The fields replace those of the response.
@@ -31,8 +33,8 @@ public final class Console: Sendable {
         public init(
             health: Health, registry: PrometheusRegistry, build: BuildInfo,
             listeners: [(name: String, address: String?)], rules: @escaping @Sendable () -> [BucketRules],
-            configuration: @escaping @Sendable () -> String,
-            uploads: @escaping @Sendable (String?) async throws(Problem) -> [UInt8],
+            configuration: @escaping @Sendable () -> String, waiting: @escaping @Sendable () -> [String],
+            uploads: @escaping @Sendable (String?) async -> [UInt8],
             cancelUpload: @escaping @Sendable (String) async throws(Problem) -> Void,
             serve: @escaping @Sendable (Exchange, HeaderFields) async -> Void
         ) {
@@ -42,6 +44,7 @@ public final class Console: Sendable {
             self.listeners = listeners
             self.rules = rules
             self.configuration = configuration
+            self.waiting = waiting
             self.uploads = uploads
             self.cancelUpload = cancelUpload
             self.serve = serve
@@ -141,7 +144,7 @@ public final class Console: Sendable {
             guard let id = target["id"] else { throw Problem(.invalidArgument, "The query names the session: ?id=ID.") }
             try await sources.cancelUpload(id)
             return .json(.object([("cancelled", .string(id))]))
-        case "/api/uploads": return .json(bytes: try await sources.uploads(target["bucket"]))
+        case "/api/uploads": return .json(bytes: await sources.uploads(target["bucket"]))
         case "/api/requests": return try await requests(target)
         case "/api/requests/explanation": return try await explanation(target)
         case "/api/rules": return rules()

@@ -55,7 +55,7 @@ extension Console {
         let current = sources.rules().first { BytewiseString.areEqual($0.bucket, bucket) }?.rules
         return try await workbench.run { () throws(Problem) in
             let rules = evaluation.rules
-            let redaction = Redaction(evaluation.request)
+            let redaction = ParameterRedaction(evaluation.request)
             let explanation = redaction.applied(to: rules.explain(evaluation.request, clock: Ruleset.monotonicClock))
             let inputs = redaction.applied(to: evaluation.request)
             return .json(

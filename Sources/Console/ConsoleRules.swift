@@ -78,12 +78,19 @@ extension Console {
         let source = document["source"]?.text
         if source == nil, path == "/api/rules/replay" { throw Console.noSource }
         let entries = path == "/api/rules/replay" ? feed.evaluated(in: bucket.bucket) : []
-        return try await workbench.run { () throws(Problem) in
-            let rules = try RulesWorkbench.load(source, bucket)
-            switch path {
-            case "/api/rules/explain": return .json(try RulesWorkbench.explain(rules, document["request"]))
-            case "/api/rules/test": return .json(try RulesWorkbench.test(rules, document["suite"]?.text))
-            default: return .json(bytes: RulesWorkbench.replay(rules, entries))
+        switch path {
+        case "/api/rules/explain":
+            return try await workbench.run { () throws(Problem) in
+                .json(try RulesWorkbench.explain(try RulesWorkbench.load(source, bucket), document["request"]))
+            }
+        case "/api/rules/test":
+            let suite = document["suite"]?.text
+            return try await workbench.run { () throws(Problem) in
+                try SuiteRun(try RulesWorkbench.load(source, bucket), suite)
+            }
+        default:
+            return try await workbench.run { () throws(Problem) in
+                Replay(try RulesWorkbench.load(source, bucket), entries)
             }
         }
     }
@@ -93,50 +100,94 @@ extension Console {
 
 /// Evaluates rules for the console, away from the loops, and not more than the gateway can spare.
 final class RulesWorkbench: Sendable {
-    /// CPU time in nanoseconds: what is regained in a second, and what can be saved up.
-    private static let (share, burst) = (Int64(20_000_000), Int64(1_000_000_000))
-    /// The maximum number of evaluations at the same time.
+    /// CPU time: what is regained in a second, and what can be saved up, in nanoseconds.
+    private struct Budget {
+        let share: Int64
+        let burst: Int64
+        var credit: Int64
+        var at = EventLoop.monotonicNow()
+
+        init(share: Int64, burst: Int64) {
+            (self.share, self.burst, credit) = (share, burst, burst)
+        }
+
+        /// The seconds until something may be spent; nil if it may be now.
+        mutating func wait() -> Int64? {
+            let now = EventLoop.monotonicNow()
+            credit = min(burst, credit + Int64(clamping: (now - at) / 1_000_000) * share / 1000)
+            at = now
+            return credit > 0 ? nil : -credit / share + 1
+        }
+    }
+    private struct State {
+        /// For one evaluation: an explanation, a check.
+        var single = Budget(share: 5_000_000, burst: 250_000_000)
+        /// For suites and replays, which must not use up what an explanation needs.
+        var many = Budget(share: 15_000_000, burst: 750_000_000)
+        var jobs = 0
+    }
+    /// The maximum number of suites and replays at the same time.
     private static let maximumJobs = 2
     /// A suite or a replay ends after this many nanoseconds.
     static let maximumTime: UInt64 = 1_000_000_000
+    /// How long a suite or a replay has a thread of the pool, in nanoseconds.
+    private static let slice: UInt64 = 10_000_000
 
     private let pool: BlockingPool
-    private let state: Lock<(credit: Int64, at: UInt64, jobs: Int)>
+    private let state = Lock(State())
 
-    init(_ pool: BlockingPool) {
-        self.pool = pool
-        state = Lock((RulesWorkbench.burst, EventLoop.monotonicNow(), 0))
+    init(_ pool: BlockingPool) { self.pool = pool }
+
+    private static func limited(_ wait: Int64) -> Problem {
+        Problem(
+            .tooManyRequests, "Rules are evaluated as far as time permits. Try again later.",
+            field: ("retry-after", "\(wait)"))
     }
 
-    /// Runs a job in the pool.
+    /// Runs one evaluation in the pool.
     /// - Throws: ``Problem`` with `too-many-requests` if the time is used up.
     func run(_ job: @escaping @Sendable () throws(Problem) -> ConsoleResponse) async throws(Problem) -> ConsoleResponse
     {
-        let wait = state.withLock { state -> Int64? in
-            let now = EventLoop.monotonicNow()
-            let regained = Int64(clamping: (now - state.at) / 1_000_000) * RulesWorkbench.share / 1000
-            state.credit = min(RulesWorkbench.burst, state.credit + regained)
-            state.at = now
-            if state.credit <= 0 { return -state.credit / RulesWorkbench.share + 1 }
-            if state.jobs >= RulesWorkbench.maximumJobs { return 1 }
-            state.jobs += 1
-            return nil
-        }
-        if let wait {
-            throw Problem(
-                .tooManyRequests, "Rules are evaluated as far as time permits. Try again later.",
-                field: ("retry-after", "\(wait)"))
-        }
+        if let wait = state.withLock({ $0.single.wait() }) { throw RulesWorkbench.limited(wait) }
         return try await pool.run { [state] () throws(Problem) in
             let begin = EventLoop.monotonicNow()
             defer {
                 let spent = Int64(clamping: EventLoop.monotonicNow() - begin)
-                state.withLock { state in
-                    state.credit -= spent
-                    state.jobs -= 1
-                }
+                state.withLock { $0.single.credit -= spent }
             }
             return try job()
+        }
+    }
+
+    /// Runs many evaluations in the pool, in slices, so that reads of files come in between.
+    /// - Throws: ``Problem`` with `too-many-requests` if the time is used up, or too many run.
+    func run<Evaluations: RulesEvaluations>(
+        _ make: @escaping @Sendable () throws(Problem) -> Evaluations
+    ) async throws(Problem) -> ConsoleResponse {
+        let wait = state.withLock { state -> Int64? in
+            if let wait = state.many.wait() { return wait }
+            if state.jobs >= RulesWorkbench.maximumJobs { return 1 }
+            state.jobs += 1
+            return nil
+        }
+        if let wait { throw RulesWorkbench.limited(wait) }
+        defer { state.withLock { $0.jobs -= 1 } }
+        var evaluations: Evaluations?
+        while true {
+            let current = evaluations
+            let (next, spent, isLast) = try await pool.run { () throws(Problem) -> (Evaluations, UInt64, Bool) in
+                let begin = EventLoop.monotonicNow()
+                var evaluations: Evaluations
+                if let current { evaluations = current } else { evaluations = try make() }
+                while evaluations.step() {
+                    let spent = EventLoop.monotonicNow() - begin
+                    if spent > RulesWorkbench.slice { return (evaluations, spent, false) }
+                }
+                return (evaluations, EventLoop.monotonicNow() - begin, true)
+            }
+            state.withLock { $0.many.credit -= Int64(clamping: spent) }
+            evaluations = next
+            if isLast { return try next.response() }
         }
     }
 }
@@ -203,80 +254,120 @@ extension RulesWorkbench {
             ("findings", .array([])),
         ])
     }
+}
 
-    static func test(_ rules: Ruleset, _ text: String?) throws(Problem) -> JSON {
+/// Evaluations of a ruleset for many requests, one after the other.
+protocol RulesEvaluations: Sendable {
+    /// Evaluates the next request. Returns false if there is none.
+    mutating func step() -> Bool
+
+    /// The results.
+    func response() throws(Problem) -> ConsoleResponse
+}
+
+/// The cases of a test suite.
+struct SuiteRun: RulesEvaluations {
+    private let rules: Ruleset
+    private let cases: [TestCase]
+    private let end = EventLoop.monotonicNow() + RulesWorkbench.maximumTime
+    private var coverage: Coverage
+    private var results: [JSON] = []
+    private var passed = 0
+
+    init(_ rules: Ruleset, _ text: String?) throws(Problem) {
         guard let text else { throw Problem(.invalidArgument, "The suite is missing.") }
         guard text.utf8.count <= 1 << 20 else { throw Problem(.payloadTooLarge, "A suite has at most 1 MiB.") }
-        let suite: TestSuite
         do throws(SuiteError) {
-            suite = try TestSuite.read(text, fileName: "suite", now: RulesPolicy.now())
+            cases = try TestSuite.read(text, fileName: "suite", now: RulesPolicy.now()).cases
         } catch {
             throw Problem(.invalidArgument, error.description)
         }
-        let end = EventLoop.monotonicNow() + maximumTime
-        var coverage = Coverage(of: rules)
-        var results: [JSON] = []
-        var passed = 0
-        for testCase in suite.cases {
-            guard EventLoop.monotonicNow() < end else {
-                throw Problem(.invalidArgument, "The suite takes too long. Use 'sluice rules test'.")
-            }
-            let result = testCase.run(rules)
-            coverage.add(result.explanation)
-            if result.passed { passed += 1 }
-            results.append(result.json(rules, coverage: false))
-        }
-        return .object([
-            ("passed", .int(passed)), ("failed", .int(results.count - passed)), ("results", .array(results)),
-            ("coverage", JSON(coverage, rules.fileName)),
-        ])
+        self.rules = rules
+        coverage = Coverage(of: rules)
     }
 
+    mutating func step() -> Bool {
+        guard results.count < cases.count, EventLoop.monotonicNow() < end else { return false }
+        let result = cases[results.count].run(rules)
+        coverage.add(result.explanation)
+        if result.passed { passed += 1 }
+        results.append(result.json(rules, coverage: false))
+        return true
+    }
+
+    func response() throws(Problem) -> ConsoleResponse {
+        guard results.count == cases.count else {
+            throw Problem(.invalidArgument, "The suite takes too long. Use 'sluice rules test'.")
+        }
+        return .json(
+            .object([
+                ("passed", .int(passed)), ("failed", .int(results.count - passed)), ("results", .array(results)),
+                ("coverage", JSON(coverage, rules.fileName)),
+            ]))
+    }
+}
+
+/// The kept requests, decided by other rules. The newest come first.
+struct Replay: RulesEvaluations {
     /// The maximum number of listed changes.
     private static let maximumChanges = 100
 
-    static func replay(_ rules: Ruleset, _ entries: [RequestFeed.Entry]) -> [UInt8] {
-        let end = EventLoop.monotonicNow() + maximumTime
-        var coverage = Coverage(of: rules)
-        var (evaluated, same, undetermined, changes, denied) = (0, 0, 0, 0, 0)
-        var changed = LogLine()
-        for entry in entries.reversed() {
-            guard let evaluation = entry.record.evaluation, EventLoop.monotonicNow() < end else { break }
-            let explanation = rules.explain(evaluation.request, clock: Ruleset.monotonicClock)
-            coverage.add(Redaction(evaluation.request).applied(to: explanation))
-            evaluated += 1
-            let now: Verdict
-            switch explanation.decision {
-            case .allowed: now = .allowed
-            case .denied: now = .denied
-            case .needs: now = .undetermined
-            }
-            if now == .undetermined {
-                undetermined += 1
-            } else if now == entry.record.decision {
-                same += 1
-            } else {
-                changes += 1
-                if now == .denied { denied += 1 }
-                if changes <= maximumChanges { changed.write(entry, now, explanation, isFirst: changes == 1) }
-            }
+    private let rules: Ruleset
+    private let entries: [RequestFeed.Entry]
+    private let end = EventLoop.monotonicNow() + RulesWorkbench.maximumTime
+    private var coverage: Coverage
+    private var (evaluated, same, undetermined, allowed, denied) = (0, 0, 0, 0, 0)
+    private var changed: [(entry: RequestFeed.Entry, now: Verdict, explanation: Explanation)] = []
+
+    init(_ rules: Ruleset, _ entries: [RequestFeed.Entry]) {
+        self.rules = rules
+        self.entries = entries
+        coverage = Coverage(of: rules)
+    }
+
+    mutating func step() -> Bool {
+        guard evaluated < entries.count, EventLoop.monotonicNow() < end else { return false }
+        let entry = entries[entries.count - 1 - evaluated]
+        evaluated += 1
+        guard let evaluation = entry.record.evaluation else { return true }
+        let explanation = rules.explain(evaluation.request, clock: Ruleset.monotonicClock)
+        coverage.add(ParameterRedaction(evaluation.request).applied(to: explanation))
+        let now: Verdict
+        switch explanation.decision {
+        case .allowed: now = .allowed
+        case .denied: now = .denied
+        case .needs:
+            undetermined += 1
+            return true
         }
+        if now == entry.record.decision {
+            same += 1
+            return true
+        }
+        if now == .denied { denied += 1 } else { allowed += 1 }
+        if changed.count < Replay.maximumChanges { changed.append((entry, now, explanation)) }
+        return true
+    }
+
+    func response() -> ConsoleResponse {
+        let numbers = [
+            ("evaluated", evaluated), ("same", same), ("undetermined", undetermined),
+            ("skipped", entries.count - evaluated), ("denied", denied), ("allowed", allowed),
+        ]
         var line = LogLine()
-        line.raw("{\"evaluated\":")
-        line.number(UInt64(evaluated))
-        line.raw(",\"same\":")
-        line.number(UInt64(same))
-        line.raw(",\"undetermined\":")
-        line.number(UInt64(undetermined))
-        line.raw(",\"skipped\":")
-        line.number(UInt64(entries.count - evaluated))
-        line.raw(",\"denied\":")
-        line.number(UInt64(denied))
-        line.raw(",\"allowed\":")
-        line.number(UInt64(changes - denied))
-        line.raw(",\"changed\":[")
-        let bytes = line.bytes + changed.bytes + Array("],\"coverage\":".utf8)
-        return bytes + Array(JSON(coverage, rules.fileName).text.utf8) + Array("}\n".utf8)
+        line.raw("{")
+        for (name, number) in numbers {
+            line.quoted(name)
+            line.raw(":")
+            line.number(UInt64(number))
+            line.raw(",")
+        }
+        line.raw("\"changed\":[")
+        for (index, change) in changed.enumerated() {
+            line.write(change.entry, change.now, change.explanation, isFirst: index == 0)
+        }
+        line.raw("],\"coverage\":")
+        return .json(bytes: line.bytes + Array(JSON(coverage, rules.fileName).text.utf8) + Array("}\n".utf8))
     }
 }
 

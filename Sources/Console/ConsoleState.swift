@@ -27,7 +27,7 @@ extension Console {
                 ("commit", sources.build.commit.map(JSON.string) ?? .null), ("host", .string(Console.hostName)),
                 ("started", .string(HTTPDate.rfc3339(milliseconds: started * 1000))),
                 ("ready", .bool(report.isReady)), ("draining", .bool(report.isDraining)), ("checks", .array(checks)),
-                ("buckets", .array(buckets)),
+                ("buckets", .array(buckets)), ("waitingForRestart", .array(sources.waiting().map(JSON.string))),
                 ("listeners", .object(sources.listeners.map { ($0.name, $0.address.map(JSON.string) ?? .null) })),
             ]))
     }

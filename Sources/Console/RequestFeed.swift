@@ -57,6 +57,8 @@ public final class RequestFeed: RequestObserver {
     static let capacity = 512
     /// The approximate size of all entries, in bytes.
     static let maximumBytes = 2 << 20
+    /// The maximum size of the sources of all kept rulesets, in bytes: a request is kept with the rules of its moment.
+    static let maximumRules = 2 << 20
     /// How long requests are kept without a poll, in nanoseconds.
     static let patience: UInt64 = 30_000_000_000
     /// The maximum number of requests in one answer.
@@ -159,11 +161,13 @@ public final class RequestFeed: RequestObserver {
     /// The number of polls that wait.
     var waitingCount: Int { state.withLock { $0.waiting.count } }
 
-    /// Forgets what nobody has asked for since ``patience``. Called periodically.
+    /// Forgets what nobody has asked for since ``patience``, and requests whose rules were replaced too often. Called
+    /// periodically.
     public func expire() {
         let time = now()
         state.withLock { state in
             if state.viewers.isEmpty { return }
+            state.limitRules()
             state.viewers.removeAll { $0.until <= time }
             if state.viewers.isEmpty {
                 state.keep([])
@@ -202,6 +206,19 @@ extension RequestFeed.State {
             removed += 1
         }
         ring.removeFirst(removed)
+    }
+
+    /// Removes the oldest requests whose rulesets exceed ``RequestFeed/maximumRules``.
+    fileprivate mutating func limitRules() {
+        var seen: Set<ObjectIdentifier> = []
+        var rest = RequestFeed.maximumRules
+        let all = entries
+        let tooOld = all.lastIndex { entry in
+            guard let rules = entry.record.evaluation?.rules, seen.insert(rules.identity).inserted else { return false }
+            rest -= rules.source.utf8.count
+            return rest < 0 && seen.count > 1
+        }
+        if let tooOld { keep(all.dropFirst(tooOld + 1)) }
     }
 
     /// Keeps what the filter wants.

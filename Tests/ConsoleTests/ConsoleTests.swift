@@ -1,6 +1,7 @@
 import OpenSSL
 import RulesTesting
 import SecurityRules
+import System
 import Testing
 import Wire
 
@@ -100,6 +101,12 @@ import Wire
             time: try #require(Timestamp(seconds: 1_700_000_000)), existing: .absent, incoming: facts)
     }
 
+    private func run(_ evaluations: some RulesEvaluations) throws -> JSONValue {
+        var evaluations = evaluations
+        while evaluations.step() {}
+        return try JSONReader.parse(try evaluations.response().body)
+    }
+
     @Test(
         "The inputs, sent back, give the same explanation and a test case that passes",
         arguments: [("bob", 5), ("bob", 50), ("eve", 5)])
@@ -111,7 +118,7 @@ import Wire
         let again = try JSONReader.parse(Array(try RulesWorkbench.explain(rules, inputs).text.utf8))
         #expect(again["text"]?.text == explanation.text(rules.fileName))
         let suite = TestCase.text(request.json, isAllowed: rules.decide(request).isAllowed)
-        let result = try JSONReader.parse(Array(try RulesWorkbench.test(rules, suite).text.utf8))
+        let result = try run(SuiteRun(rules, suite))
         #expect(result["passed"]?.integer == 1 && result["failed"]?.integer == 0, "\(suite)")
     }
 
@@ -120,7 +127,7 @@ import Wire
         var request = Request(
             .get, bucket: "photos", object: "users/bob/a", time: try #require(Timestamp(seconds: 1_700_000_000)))
         request.setParameters(["key": .string("another-secret"), "prefix": .string("users/")])
-        let redaction = Redaction(request)
+        let redaction = ParameterRedaction(request)
         for source in [
             "request.params.key.lower() == 'a'", "request.params.key.split('-')[0] == 'a'",
             "request.params.key == 'a-secret-key'", "reads(request.params.key)", "bound()",
@@ -143,7 +150,7 @@ import Wire
         let explanation = redaction.applied(to: rules.explain(request))
         let text =
             explanation.text("a") + explanation.json("a").text + JSON.object(redaction.applied(to: request).json).text
-        #expect(!text.contains("another-secret") && text.contains(Redaction.text) && text.contains("users/"))
+        #expect(!text.contains("another-secret") && text.contains(ParameterRedaction.text) && text.contains("users/"))
     }
 
     @Test func replay() throws {
@@ -156,13 +163,13 @@ import Wire
                 UInt64(index + 1),
                 finished(index, decision, evaluation: RulesEvaluation(request, rules)))
         }
-        let result = try JSONReader.parse(RulesWorkbench.replay(edited, entries))
+        let result = try run(Replay(edited, entries))
         #expect(result["evaluated"]?.integer == 3 && result["same"]?.integer == 2 && result["allowed"]?.integer == 1)
         let changed = try #require(result["changed"]?.elements?.first)
         #expect(changed["was"]?.text == "denied" && changed["now"]?.text == "allowed")
         #expect(changed["request"]?.text == "request1" && changed["position"]?["line"]?.integer == 6)
         // Each edit is decided as the rules would: the same rules change nothing.
-        let unchanged = try JSONReader.parse(RulesWorkbench.replay(rules, entries))
+        let unchanged = try run(Replay(rules, entries))
         #expect(unchanged["same"]?.integer == 3 && unchanged["coverage"]?["conditions"]?.elements?.count == 2)
     }
 
@@ -177,8 +184,31 @@ import Wire
         #expect(try findings(#"{"method":"create","path":"photos"}"#) == ["path: error: must be like /b/BUCKET/o/NAME"])
         #expect(try findings(#"{"method":"create","path":"/b/a/o/b","new":{"siz":1}}"#).count == 1)
         #expect(try findings(#"{"method":"get","path":"/b/a/o/b","auth":"x"}"#).isEmpty)
-        #expect(throws: Problem.self) { _ = try RulesWorkbench.test(rules, "cases: 1") }
+        #expect(throws: Problem.self) { _ = try SuiteRun(rules, "cases: 1") }
         let check = try JSONReader.parse(Array(RulesWorkbench.check("service").text.utf8))
         #expect(check["issues"]?.elements?.isEmpty == false && check["formatted"] == .null)
+    }
+
+    @Test func explanationsHaveTheirOwnTime() async throws {
+        let rules = try Ruleset.load(source: Self.source)
+        let request = try request(uid: "bob", size: 5)
+        let entry = RequestFeed.Entry(1, finished(1, evaluation: RulesEvaluation(request, rules)))
+        let entries = Array(repeating: entry, count: 4000)
+        let pool = BlockingPool(threads: 1)
+        let workbench = RulesWorkbench(pool)
+        try await onLoop {
+            // Until the time for many evaluations is used up.
+            var refused: Problem?
+            for _ in 0..<100_000 where refused == nil {
+                do throws(Problem) {
+                    _ = try await workbench.run { () throws(Problem) in Replay(rules, entries) }
+                } catch {
+                    refused = error
+                }
+            }
+            #expect(refused?.code == .tooManyRequests && refused?.field != nil)
+            let response = try await workbench.run { () throws(Problem) in .json(RulesWorkbench.check("service")) }
+            #expect(response.status == 200)
+        }
     }
 }

@@ -108,6 +108,25 @@ func onLoop<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Res
         #expect((10...32).contains(page.entries.count) && page.entries.last?.record.requestId == "request200")
     }
 
+    @Test func replacedRulesAreBounded() async throws {
+        let feed = feed()
+        _ = try await poll(feed)
+        let text = "rules_version = '2'; service firebase.storage {}"
+        let time = try #require(Timestamp(seconds: 1_700_000_000))
+        // Twelve rulesets of a fifth of a MiB each, with two requests each.
+        for version in 0..<12 {
+            let padding = String(repeating: "/", count: RequestFeed.maximumRules / 10)
+            let rules = try Ruleset.load(source: "\(text)//\(version)\(padding)")
+            for number in 0..<2 {
+                let request = Request(.get, bucket: "photos", object: "a", time: time)
+                feed.finished(finished(version * 2 + number, evaluation: RulesEvaluation(request, rules)))
+            }
+        }
+        feed.expire()
+        let page = try await poll(feed, after: 0)
+        #expect(page.entries.map(\.sequence) == Array(7...24) && page.lost == 6)
+    }
+
     @Test func aRareRequestIsNotDisplaced() async throws {
         let feed = feed()
         let denied = RequestFilter(decision: .denied)

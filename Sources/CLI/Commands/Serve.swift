@@ -95,7 +95,10 @@ struct Serve: ParsableCommand {
             Glibc._exit(2)
         }
         if let served, isatty(STDERR_FILENO) == 1 { served.introduce(configuration) }
-        if let token, let address = configuration.console.address { complain("Console: http://\(address)/#\(token)") }
+        if let token, let address = service.consoleAddress.withLock({ $0 }) {
+            let isPath = address.description.hasPrefix(SocketAddress.unixPrefix)
+            complain("Console: " + (isPath ? "\(address), token \(token)" : "http://\(address)/#\(token)"))
+        }
         ProcessMemory.releaseCode()
         ProcessMemory.releaseHeapAfterBursts()
         var isEnding = false

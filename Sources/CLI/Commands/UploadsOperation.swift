@@ -13,7 +13,7 @@ struct ListUploads: ParsableCommand {
         discussion: """
             Shows each session's ID, bucket, protocol, caller, received and declared bytes, age, and the time until it \
             expires. The ID is for 'sluice uploads cancel'; the session's URL can't be derived from it. At most 1000 \
-            sessions are shown. Exit status: 0, or 1 if the gateway can't be asked.
+            sessions are shown. Exit status: 0, or 1 if the gateway can't be asked, or a store fails.
 
             Examples:
               sluice uploads ls
@@ -49,6 +49,11 @@ struct ListUploads: ParsableCommand {
             ])
         }
         printTable(rows)
+        let failures = response["failures"]?.elements ?? []
+        for failure in failures {
+            complain("\(failure["bucket"]?.text ?? ""): \(failure["detail"]?.text ?? "")")
+        }
+        if !failures.isEmpty { throw ExitCode(1) }
         if response["isComplete"] == .boolean(false) {
             complain("There are more: the first 1000 are shown.")
         }

@@ -12,12 +12,17 @@ import Wire
 struct ShownConfiguration: Sendable {
     let configuration: Configuration
     let rules: [BucketRules]
+    /// The keys whose new values wait for a restart.
+    var waiting: [String]
 
-    /// Takes the rules in effect. Those that did not change keep the time of `old`.
-    init(_ fresh: RulesInEffect, since old: ShownConfiguration?) {
+    /// Takes the configuration and rules in effect. Rules that did not change keep the time of `old`.
+    /// - Parameter started: The configuration of the start, whose values of some keys stay.
+    init(_ fresh: RulesInEffect, _ started: Configuration, since old: ShownConfiguration?) {
+        waiting = old?.waiting ?? []
         let old = old?.rules ?? []
         let now = SystemClock.seconds()
-        let configuration = fresh.configuration
+        var configuration = fresh.configuration
+        for setting in Configuration.restartSettings { setting.copy(&configuration, started) }
         self.configuration = configuration
         rules = configuration.buckets.map { bucket in
             let path = configuration.rules(of: bucket)
@@ -27,7 +32,7 @@ struct ShownConfiguration: Sendable {
                 bucket: bucket.name, rules: rules,
                 shadow: configuration.shadowRules(of: bucket).flatMap { fresh.rulesets[$0] },
                 isOpen: path == Configuration.openToAll,
-                failure: path.flatMap { path in fresh.failures.first { $0.contains(path) } },
+                failure: path.flatMap { fresh.failed[$0] },
                 since: before.flatMap { $0.rules?.source == rules?.source ? $0.since : nil } ?? now,
                 findings: (rules?.diagnostics ?? []).map { $0.rendered() })
         }
@@ -35,6 +40,12 @@ struct ShownConfiguration: Sendable {
 }
 
 extension Configuration {
+    /// The settings whose changes wait for a restart.
+    static let restartSettings = settings.filter {
+        !$0.path.hasPrefix("cors.") && !$0.path.hasPrefix("firebase")
+            && !["links.maximumLifetime", "rules", "shadowRules"].contains($0.path)
+    }
+
     /// The feed of the console; nil without a console.
     var feed: RequestFeed? { console.address.map { _ in RequestFeed(remembersDenials: console.remember) } }
 }
@@ -55,7 +66,8 @@ extension Service {
             ],
             rules: { [shown] in shown.withLock { $0?.rules ?? [] } },
             configuration: { [shown] in shown.withLock { $0?.configuration }?.yaml() ?? "" },
-            uploads: { [uploads] (bucket) async throws(Problem) in try await uploads.list(sessionDrivers, in: bucket) },
+            waiting: { [shown] in shown.withLock { $0?.waiting ?? [] } },
+            uploads: { [uploads] bucket in await uploads.list(sessionDrivers, in: bucket) },
             cancelUpload: { [uploads] (id) async throws(Problem) in try await uploads.cancel(id, sessionDrivers) },
             serve: { [gateway] in await gateway.withLock { $0 }.respond($0, adding: $1) })
         let console = Console(
@@ -68,6 +80,7 @@ extension Service {
                 address: address, inherited: inherited[address.description], mode: configuration.socketMode,
                 handler: console.handler)
         ])
+        consoleAddress.withLock { $0 = bound.first }
         logger.info("console", metadata: ["address": "\(bound[0])"])
         repeated(every: 1_000_000_000, on: loop) { feed.expire() }
     }

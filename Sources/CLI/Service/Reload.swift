@@ -45,14 +45,10 @@ extension Service {
     }
 
     private func warnOfRestart(_ fresh: Configuration) {
-        let waiting = Configuration.settings.filter {
-            !$0.path.hasPrefix("cors.") && !$0.path.hasPrefix("firebase")
-                && $0.path != "links.maximumLifetime"
-                && !["rules", "shadowRules"].contains($0.path)
-                && $0.print(fresh) != $0.print(started)
-        }
+        let waiting = Configuration.restartSettings.filter { $0.print(fresh) != $0.print(started) }
         var paths = waiting.map(\.path)
         if fresh.issuers != started.issuers { paths.append("issuers") }
+        shown.withLock { $0?.waiting = paths }
         if paths.isEmpty { return }
         let keys = paths.joined(separator: ", ")
         logger.warning("some changes take a restart", metadata: ["keys": "\(keys)"])
@@ -69,7 +65,7 @@ extension Service {
 
     /// Logs which rules were loaded and which failed to load.
     func tell(_ fresh: RulesInEffect, since old: RulesInEffect?) {
-        if feed != nil { shown.withLock { $0 = ShownConfiguration(fresh, since: $0) } }
+        if feed != nil { shown.withLock { $0 = ShownConfiguration(fresh, started, since: $0) } }
         let isNews = fresh.failures != old?.failures ?? []
         rulesFailure.withLock { state in
             state.text = fresh.failures.isEmpty ? nil : fresh.failures.joined(separator: "\n")
@@ -78,8 +74,7 @@ extension Service {
         for failure in fresh.failures where isNews {
             logger.error("rules not loaded; the last good ones stay", metadata: ["cause": "\(failure)"])
         }
-        for (path, ruleset) in fresh.rulesets where fresh.seen[path] != old?.seen[path] && !fresh.failed.contains(path)
-        {
+        for (path, ruleset) in fresh.rulesets where fresh.seen[path] != old?.seen[path] && fresh.failed[path] == nil {
             logger.info("rules loaded", metadata: ["path": "\(path)", "version": "\(ruleset.version)"])
             for finding in ruleset.diagnostics {
                 logger.warning("rules", metadata: ["finding": "\(finding.rendered())"])

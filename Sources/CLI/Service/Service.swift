@@ -20,6 +20,8 @@ final class Service: Sendable {
     let consoleServer: HTTPServer
     /// The last requests, for the console; nil without it.
     let feed: RequestFeed?
+    /// The address of the console's listener; nil without it.
+    let consoleAddress = Lock<SocketAddress?>(nil)
     /// What the console shows.
     let shown = Lock<ShownConfiguration?>(nil)
     let pool: BlockingPool

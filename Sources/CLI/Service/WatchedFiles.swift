@@ -33,8 +33,8 @@ struct RulesInEffect {
     let seen: [BytewiseString: FileStamp]
     /// Why the current version of a file is not in effect.
     let failures: [String]
-    /// The paths of the files in `failures`.
-    let failed: Set<BytewiseString>
+    /// The same by path.
+    let failed: [BytewiseString: String]
 
     /// Loads the files that a configuration names. A file that fails to load keeps its rules from `old`. Blocks.
     init(_ configuration: Configuration, keeping old: [BytewiseString: Ruleset] = [:]) {
@@ -43,14 +43,14 @@ struct RulesInEffect {
         seen = RulesInEffect.stamps(configuration)
         var rulesets: [BytewiseString: Ruleset] = [:]
         var failures: [String] = []
-        var failed: Set<BytewiseString> = []
+        var failed: [BytewiseString: String] = [:]
         for path in configuration.rulesFiles {
             do throws(RulesFileError) {
                 rulesets[path] = try Ruleset.load(file: path)
             } catch {
                 rulesets[path] = old[path]
                 failures.append(error.description)
-                failed.insert(path)
+                failed[path] = error.description
             }
         }
         self.rulesets = rulesets

@@ -1,14 +1,13 @@
 // The frame of the console: the token, requests to the gateway, tabs and keys.
-import {button, cut, decode, encode, failure, h, labelled, put, sign, tell} from "./elements.js";
+import {button, cut, date, decode, encode, failure, h, json, labelled, put, sign, tell} from "./elements.js";
 import {follow, sample} from "./live.js";
 
 const tabs = ["requests", "rules", "objects", "uploads", "state"];
 const find = id => document.getElementById(id), main = find("main"), ready = find("ready"), menu = find("caller");
 let token = sessionStorage.getItem("token"), mounted = new AbortController(), current, unmount, live, saying;
 
-const problemOf = (status, {detail = `The gateway responded ${status}.`}, fields) => Object.assign(new Error(detail),
-	{status,
-	request: fields?.get("x-request-id"), wait: Number(fields?.get("retry-after"))});
+const problemOf = (status, {detail = `The gateway responded ${status}.`, code}, fields) =>
+	Object.assign(new Error(detail), {status, code, request: fields?.get("x-request-id"), wait: Number(fields?.get("retry-after"))});
 
 // Sends a request until the tab ends. Every status but success is thrown.
 async function send(path, init) {
@@ -27,8 +26,7 @@ const api = {
 	kept: {}, caller: {name: "anonymous", fields: {}}, send,
 	get: async (path, init) => (await send(path, init)).json(),
 	text: async (path, init) => (await send(path, init)).text(),
-	post: (path, value) => api.get(path,
-		{method: "POST", body: JSON.stringify(value), headers: {"Content-Type": "application/json"}}),
+	post: (path, value) => api.get(path, {method: "POST", ...json(value)}),
 	object: (path, init) => send(path, {...init, headers: {...api.caller.fields, ...init?.headers}}),
 	objectPath: (bucket, name) => `/b/${encode(bucket)}/o/${name.split("/").map(encode).join("/")}`,
 	on: (type, action) => document.addEventListener(type, action, {signal: mounted.signal}),
@@ -40,8 +38,13 @@ const api = {
 	},
 };
 
-function nameOf(token) {
-	try { return JSON.parse(atob(token.split(".")[1])).sub; } catch { return `token …${token.slice(-4)}`; }
+// Who a token is for, as far as the page can read it.
+function callerOf(token) {
+	try {
+		const text = atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/"));
+		const {sub, exp} = JSON.parse(new TextDecoder().decode(Uint8Array.from(text, byte => byte.charCodeAt())));
+		return {name: `${sub}`, until: exp && ` until ${date(exp * 1000).slice(11, 16)}`};
+	} catch { return {name: "a token"}; }
 }
 
 const secret = () => h("input", {type: "password", autocomplete: "off"});
@@ -52,14 +55,14 @@ const form = (tag, submit, ...children) => h(tag, {onsubmit: event => {
 
 function callerMenu() {
 	const field = secret(), use = value => {
-		api.caller = value ? {name: nameOf(value), fields: {Authorization: `Bearer ${value}`}} : {name: "anonymous",
+		api.caller = value ? {...callerOf(value), fields: {Authorization: `Bearer ${value}`}} : {name: "anonymous",
 			fields: {}};
-		put(menu.firstChild, "as ", h("b", cut(api.caller.name, 40)));
+		put(menu.firstChild, "as ", h("b", cut(api.caller.name, 40)), api.caller.until);
 		[field.value, menu.open] = ["", false];
 		tell("caller");
 	};
 	menu.append(form("form.box", () => use(field.value.trim()), labelled("Token of the caller", field),
-		h("p.faint", "Sent as Authorization: Bearer for objects; a reload forgets it."),
+		h("p.faint", "For objects. A reload forgets it."),
 		h("div.actions", h("button.primary", "Use the token"), button("Be anonymous", () => use("")))));
 	use("");
 }
@@ -129,7 +132,7 @@ function signIn(message) {
 }
 
 function move(row, step) {
-	const rows = [...row.closest("tbody").querySelectorAll("[data-row]")], next = rows[rows.indexOf(row) + step];
+	const rows = [...row.closest("tbody").querySelectorAll("a")], next = rows[rows.indexOf(row) + step];
 	if (!next) return;
 	[row.tabIndex, next.tabIndex] = [-1, 0];
 	next.focus();
@@ -141,11 +144,11 @@ document.addEventListener("keydown", event => {
 	if (key === "Escape") {
 		if (menu.open) menu.open = menu.firstChild.focus();
 		else if (isTyping && !target.closest("aside")) target.blur();
-		else document.querySelector("[data-close]")?.click();
+		else document.querySelector("[aria-label=Close]")?.click();
 	} else if (isTyping) return;
 	else if (tabs[key - 1]) location.hash = tabs[key - 1];
-	else if (key === "/") document.querySelector("[data-filter]")?.focus();
-	else if ("row" in target.dataset && /^Arrow(Up|Down)$/.test(key)) move(target, key === "ArrowUp" ? -1 : 1);
+	else if (key === "/") document.querySelector("[type=search]")?.focus();
+	else if (target.matches("tbody a") && /^Arrow(Up|Down)$/.test(key)) move(target, key === "ArrowUp" ? -1 : 1);
 	else return;
 	event.preventDefault();
 });

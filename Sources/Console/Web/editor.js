@@ -60,7 +60,7 @@ export function editor(changed) {
 	};
 }
 
-// The lines of two texts with "-", "+" or " ". The nearest lines that are equal end a difference.
+// The lines of two texts with "-", "+" or " ".
 export function difference(before, after) {
 	const a = before.split("\n"), b = after.split("\n"), lines = [];
 	for (let i = 0, j = 0; i < a.length || j < b.length;) {

@@ -1,9 +1,10 @@
-// Helpers to make elements and texts. Data gets into the page as text only.
+// Helpers to make elements and texts. Data gets in as text only.
 
 const present = children => children.flat(9).filter(child => child || child === 0);
 // Replaces the content. Lists are flattened, absent children are skipped.
 export const put = (element, ...children) => element.replaceChildren(...present(children));
 export const encode = encodeURIComponent;
+export const json = value => ({body: JSON.stringify(value), headers: {"Content-Type": "application/json"}});
 export const tell = (type, detail) => document.dispatchEvent(new CustomEvent(type, {detail}));
 
 // Makes an element: h("button.primary", {onclick}, "Text"), or without attributes.
@@ -20,7 +21,7 @@ export function h(tag, attributes, ...children) {
 	return element;
 }
 
-// Control and format characters become visible escapes; with `lines` line breaks stay.
+// Makes control and format characters visible; with `lines` line breaks stay.
 export const visible = (text, lines) => String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu, found =>
 	lines && /[\n\t]/.test(found) ? found : `\\u${found.codePointAt().toString(16).padStart(4, "0")}`);
 
@@ -49,12 +50,12 @@ export const rows = () => h("tbody", {onclick: ({target}) =>
 	target.closest("a") || target.closest("tr").querySelector("a").click()});
 export const sign = isGood => isGood ? h("b.good", "✓ ") : h("b.bad", "✗ ");
 
-export const facts = entries => h("dl", Object.entries(entries).filter(([, value]) => value || value === 0)
+export const facts = entries => h("dl", Object.entries(entries).filter(([, value]) => value > "" || value === 0)
 	.map(([name, value]) => [h("dt", shown(name)), h("dd", shown(value))]));
 
 // A denial of `what` leads to its explanation.
-export function failure({message, status, request}, what) {
-	const isDenied = what && [401, 403].includes(status) && request;
+export function failure({message, status, code, request}, what) {
+	const isDenied = what && (status === 403 || code === "unauthenticated") && request;
 	return h("p.note.failure", {role: "alert"}, sign(), shown(isDenied ? `${what} is denied.` : message, 2000, true),
 		status > 0 && ` (${status}) `, isDenied && h("a", {href: `#requests/${request}`}, "Why?"));
 }
@@ -75,9 +76,8 @@ export function duration(ms) {
 		: s < 5400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
 }
 
-const local = time => new Date(new Date(time) - new Date(time).getTimezoneOffset() * 60000).toISOString();
-export const clock = time => local(time).slice(11, 23);
-export const date = time => local(time).slice(0, 19).replace("T", " ");
+export const date = time => new Date(time).toLocaleString("sv");
+export const clock = time => `${date(time).slice(11)}.${time.slice(20, 23)}`;
 
 export const copier = (name, text) => button(name, async ({target}) => {
 	put(target, await navigator.clipboard.writeText(text).then(() => "✓ Copied", () => "✗ Not copied"));

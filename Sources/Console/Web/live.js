@@ -3,10 +3,10 @@ import {tell} from "./elements.js";
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
 
-// The newest requests by long poll, the newest first. Tells `feed` after each poll.
+// The newest requests by long poll. Tells `feed` after each.
 export function follow(api, ended) {
 	let turn, after;
-	const feed = {filters: {}, use(filters) {
+	const feed = {filters: {}, records: [], seen: 0, lost: 0, use(filters) {
 		if (JSON.stringify(filters) === JSON.stringify(feed.filters)) return;
 		after = undefined;
 		feed.filters = filters;
@@ -33,12 +33,11 @@ export function follow(api, ended) {
 		}
 	}
 
-	Object.assign(feed, {records: [], seen: 0, lost: 0});
 	run();
 	return feed;
 }
 
-// The state, and points of the metrics: one each five seconds for fifteen minutes. Tells `status` after each.
+// The state, and a point of the metrics each five seconds, for fifteen minutes. Tells `status`.
 export async function sample(api, signal) {
 	for (const points = []; !signal.aborted; await sleep(5000)) {
 		// The feed reports a connection that is lost.

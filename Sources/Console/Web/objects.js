@@ -1,5 +1,5 @@
 // The objects of the buckets, as the caller whose token is typed in.
-import {asking, attempt, button, bytes, copier, count, cut, date, encode, facts, h, labelled, put, quoted, rows, save,
+import {asking, attempt, button, bytes, copier, count, cut, date, encode, facts, h, json, labelled, put, quoted, rows, save,
 	select, shown, table} from "./elements.js";
 import {transfers} from "./transfers.js";
 
@@ -58,21 +58,19 @@ export function mount(element, api) {
 		const folders = prefixes.map(fullPath => ({fullPath, contentType: "folder"}));
 		body.append(...[...folders, ...items].map(({fullPath, size, contentType = "", updated}, i) => h("tr",
 			{"data-name": fullPath},
-			h("td.object", to(fullPath, cut(fullPath.slice(folder.length), 300), {"data-row": "", tabIndex: i || pageToken
-				? -1 : 0})),
+			h("td.object", to(fullPath, cut(fullPath.slice(folder.length), 300), {tabIndex: i || pageToken ? -1 : 0})),
 			h("td.size", size && bytes(Number(size))), h("td.type", cut(contentType)), h("td.updated", updated
 				&& date(updated)))));
-		put(counters, `${count(body.rows.length)} shown${nextPageToken ? ", more follow" : ""}`);
+		put(counters, `${count(body.rows.length)} shown`);
 		put(after, nextPageToken ? button("Load more", () => load(nextPageToken)) : !body.rows.length && h("div.empty",
 			h("h2", "Nothing here"), "Choose files to upload, or drop them here."));
 	}, "list");
 
 	const show = name => {
 		const path = api.objectPath(bucket, name), content = h("div"), result = h("div");
-		const up = to(folder, "✕", {"data-close": "", ariaLabel: "Close"});
+		const up = to(folder, "✕", {ariaLabel: "Close"});
 		put(panel, h("div.head", h("h2", shown(name)), up), content);
-		const request = (query, method, value) => api.object(path + query, {method, ...value && {body: JSON.stringify(value),
-			headers: {"Content-Type": "application/json"}}});
+		const request = (query, method, value) => api.object(path + query, {method, ...value && json(value)});
 		const base = `http://${listeners.http ?? "GATEWAY"}`;
 		const bearer = api.caller.fields.Authorization ? '-H "Authorization: Bearer $TOKEN" ' : "";
 		const curl = `curl ${bearer}-O ${quoted(base + path)}`;
@@ -82,14 +80,14 @@ export function mount(element, api) {
 		return attempt(content, async () => {
 			const {customMetadata = {}, size, ...properties} = await (await request("?metadata")).json();
 			const download = () => attempt(result, async () => {
-				if (size > maximumDownload) return told("Too large for the page. Download it with", curl);
+				if (size > maximumDownload) return told("Too large for the page:", curl);
 				put(result, "Downloading …");
 				save(await (await request("")).blob(), properties.name);
 				put(result);
 			}, "get");
 			const sign = () => attempt(result, async () => {
 				const {path: target, expires} = await (await request("?sign", "POST", {method: "GET"})).json();
-				told(`This link downloads the object until ${date(expires)}.`, base + target);
+				told(`Downloads the object until ${date(expires)}.`, base + target);
 			}, "get");
 			const edit = () => {
 				const values = Object.fromEntries(writable.map(key => [key, properties[key] ?? null])), problem = h("div");

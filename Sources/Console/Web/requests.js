@@ -12,15 +12,15 @@ function row({decision, shadow, line}) {
 	const cells = [clock(line.time), [mark(decision), h("span.unseen", decision), h(status < 500 ? "span" : "b.warn",
 		status)],
 		operation ?? method, cut(line.bucket ?? "–"),
-		h("a", {href: `#requests/${encode(line.request)}`, "data-row": "", tabIndex: -1}, cut(objectOf(line) || "/", 300)),
+		h("a", {href: `#requests/${encode(line.request)}`, tabIndex: -1}, cut(objectOf(line) || "/", 300)),
 		cut(line.principal ?? "anonymous"), duration(line.duration_ms), size > 0 && bytes(size),
 		[shadow && shadow !== decision && h("span.tag", `shadow: ${shadow}`), s3 && h("span.tag", cut(s3)),
 			cut(cause.replace(/^\S*\/(?=[^/\s]+:\d+:\d+: )/, ""), 200)]];
 	return h("tr", {id: line.request}, cells.map((cell, i) => h(`td.${columns[i]}`, cell)));
 }
 
-// The request as a command for the gateway's own API.
-function command({method, path, auth}, {host, tls, s3_operation: s3} = {}) {
+function command({method, path, auth}, {host, tls, s3_operation: s3} = {}, own) {
+	if (host === location.host) host = own;
 	const base = host && !s3 ? `http${tls ? "s" : ""}://${host}` : "http://GATEWAY";
 	return ["curl", auth && '-H "Authorization: Bearer $TOKEN"', {create: "-T FILE", delete: "-X DELETE",
 		update: "-X PATCH --json @FILE"}[method],
@@ -28,14 +28,12 @@ function command({method, path, auth}, {host, tls, s3_operation: s3} = {}) {
 }
 
 export function mount(element, api) {
-	const {feed, state: {buckets}} = api, filters = api.kept.requests ??= {path: "", caller: "", status: "",
-		decision: "", bucket: ""};
+	const {feed, state: {buckets, listeners}} = api, filters = api.kept.requests ??= {};
 	let top, isPaused = false, seenAtPause = 0, opened;
 
 	const use = debounced(() => feed.use(Object.fromEntries(Object.entries(filters).filter(([, value]) => value))), 300);
 	const choice = (name, ...list) => select({name, ariaLabel: name}, list);
-	const field = (name, text) => h("input", {type: "search", name, placeholder: text, ariaLabel: text,
-		"data-filter": ""});
+	const field = (name, text) => h("input", {type: "search", name, placeholder: text, ariaLabel: text});
 	const body = rows(), counters = h("span.counters"), empty = h("div.empty"), panel = h("aside", {ariaLabel: "Request"});
 	const pause = button("", () => {
 		[isPaused, seenAtPause] = [!isPaused, feed.seen];
@@ -62,7 +60,7 @@ export function mount(element, api) {
 		}
 		pause.ariaPressed = isPaused;
 		put(pause, isPaused ? `Resume (${count(waiting)} new)` : "Pause");
-		put(counters, `${count(seen)} seen${lost ? ` · ${count(lost)} not shown (too fast)` : ""}`);
+		put(counters, `${count(seen)} seen${lost ? ` · ${count(lost)} not shown (too fast)` : ""}${isFiltered ? " · others are not kept" : ""}`);
 		empty.hidden = body.rows.length > 0;
 		put(empty, h("h2", isFiltered ? "No request matches the filters" : "Waiting for requests"),
 			"Nothing is recorded while this page is closed.");
@@ -78,7 +76,7 @@ export function mount(element, api) {
 		const content = h("div", "Loading …");
 		put(panel, h("div.head", h("h2", line ? [mark(record.decision), `${line.operation ?? line.method} `,
 			shown(line.bucket ? `${line.bucket}/${objectOf(line)}` : line.path)] : ["Request ", shown(id)]),
-		h("a", {href: "#requests", "data-close": "", ariaLabel: "Close"}, "✕")), content,
+		h("a", {href: "#requests", ariaLabel: "Close"}, "✕")), content,
 		line && [h("h3", "Access line"), facts(line)]);
 		try {
 			const found = await api.get(`/api/requests/explanation?request=${encode(id)}`);
@@ -87,7 +85,7 @@ export function mount(element, api) {
 			if (opened === id) {
 				put(content, error.status !== 404 ? failure(error) : h("p.note", record?.explains === false
 					? "No rule was evaluated for this request."
-					: "The explanation is no longer kept. Repeat the request, and open it at once."));
+					: "The explanation is no longer kept. Repeat the request."));
 			}
 		}
 	}
@@ -102,7 +100,7 @@ export function mount(element, api) {
 			!rules.isCurrent && h("p.note", "The rules have changed since this request."),
 			h("div.actions", button("Open in Rules", () => show(null), {className: "primary"}), copier("Copy as test case",
 				test),
-				copier("Copy as curl", command(inputs, line))), h("h3", "Inputs of the rules"), h("pre",
+				copier("Copy as curl", command(inputs, line, listeners.http))), h("h3", "Inputs of the rules"), h("pre",
 					shown(JSON.stringify(inputs, null, 2), 3000, true))];
 	}
 

@@ -24,14 +24,17 @@ export function mount(element, api) {
 	async function load() {
 		const {bucket: name, file: found, since, shadow, failure: problem} = all.find(entry => entry.bucket === bucket.value);
 		[kept.bucket, file] = [name, found];
-		put(about, file ? [cut(file), since && ` in effect since ${date(since)}`, shadow && [" · shadow: ", cut(shadow)]]
-			: "rules: none, everything is allowed", problem && [" ", sign(), shown(problem)]);
+		put(about, file ? [cut(file), since && ` in effect since ${date(since)}`, shadow && [" · ", link(["shadow: ", cut(shadow)],
+			tryShadow)]] : "rules: none, everything is allowed", problem && failure({message: problem}));
 		const text = file && await api.text(`/api/rules/source?bucket=${encode(name)}`);
 		effective = text?.replaceAll("\r\n", "\n") ?? "";
 		edited(editor.source = kept.edited[name] ?? effective);
 		if (kept.position) editor.open(kept.position);
 		kept.position = null;
 	}
+
+	const tryShadow = () => attempt(about, async () =>
+		edited(editor.source = await api.text(`/api/rules/source?bucket=${encode(kept.bucket)}&shadow`)));
 
 	function edited(source) {
 		const isEdited = source !== effective, lines = isEdited && !diff.hidden ? difference(effective, source) : [];
@@ -55,7 +58,7 @@ export function mount(element, api) {
 	}, onsubmit: event => event.preventDefault()},
 	labelled("method", select({name: "method"}, ["get", "list", "create", "update", "delete"])),
 	field("path", "path", "users/alice/cat.png"),
-	field("auth", "auth: null, a uid, or with claims", '{"uid": "alice", "token": {"roles": ["editor"]}}'),
+	field("auth", "auth: null, a uid, or with claims", '{"uid": "alice", "token": {}}'),
 	field("resource", "resource: the stored object, or null", "unknown", "textarea"),
 	field("new", "request.resource: the new object of create and update", example, "textarea"),
 	h("details", h("summary", "time, parameters, documents"), field("time", "time", "now"), field("params", "parameters",
@@ -125,11 +128,11 @@ export function mount(element, api) {
 
 	const replay = () => attempt(result, async () => {
 		const {source} = editor;
-		const {same, denied, allowed, undetermined, changed, coverage} = await api.post("/api/rules/replay",
+		const {evaluated, same, denied, allowed, undetermined, changed, coverage} = await api.post("/api/rules/replay",
 			{source, bucket: kept.bucket});
 		if (source !== editor.source) return;
 		const groups = Map.groupBy(changed, ({line, now}) => [line.operation, line.path, line.principal, now].join("\n"));
-		say(coverage, h("p", h("b", count(same)), " the same, ", h("b.bad", count(denied)), " now denied, ", h("b.good",
+		say(coverage, h("p", evaluated ? "" : "No request of this bucket is kept. ", h("b", count(same)), " the same, ", h("b.bad", count(denied)), " now denied, ", h("b.good",
 			count(allowed)),
 			" now allowed", undetermined > 0 && `, ${count(undetermined)} unknown`),
 		[...groups.values()].map(([{request: id, was, now, line, position: at}, ...more]) => h("p", sign(now === "allowed"),
@@ -158,10 +161,10 @@ export function mount(element, api) {
 	element.append(h("div.bar", bucket, about, checked, h("span.actions", format,
 		button("Download", () => save(editor.source, file?.split("/").at(-1) ?? "storage.rules")), revert, compare)),
 	h("div.split.rules", h("div.source", editor.element, diff, issues), h("aside", {ariaLabel: "Evaluation"},
-		h("h2", "What would the rules say?"), request, button("Load the stored object", loadObject), notice, verdict,
 		h("h2", "What would they change?"), h("div.actions", button("Replay the last requests", replay)),
 		h("details", h("summary", "Run a test suite"), labelled("cases", suite), h("div.actions", button("Run the suite",
-			run), suiteFile)), result)));
+			run), suiteFile)), result, h("h2", "What would the rules say?"), request, button("Load the stored object",
+			loadObject), notice, verdict)));
 	form.method.value = kept.form.method;
 	if (kept.inputs) fill(kept.inputs);
 	kept.inputs = null;

@@ -1,7 +1,7 @@
-// Uploads of this page by the IETF's resumable protocol, in slices. They go on when the tab changes.
+// Uploads of this page by the IETF's resumable protocol. They go on when the tab changes.
 import {button, bytes, failure, h, put, shown, tell} from "./elements.js";
 
-const slice = 8 << 20, attempts = 5;
+const slice = 2 << 20, attempts = 5;
 
 function transfer(api, bucket, name, file, changed) {
 	const {size, type} = file, {fields} = api.caller, bar = h("progress", {max: size || 1, ariaLabel: "sent"});

@@ -1,5 +1,5 @@
-// The uploads of this page, and the upload sessions of the gateway.
-import {asking, attempt, bytes, cut, duration, encode, h, put, table} from "./elements.js";
+// Uploads of this page, and upload sessions of the gateway.
+import {asking, attempt, bytes, cut, duration, encode, failure, h, put, table} from "./elements.js";
 import {transfers} from "./transfers.js";
 
 export function mount(element, api) {
@@ -11,8 +11,9 @@ export function mount(element, api) {
 			sessions));
 
 	const load = () => attempt(problem, async () => {
-		const {uploads: found, isComplete} = await api.get("/api/uploads");
-		put(problem, !isComplete && "There are more.");
+		const {uploads: found, isComplete, failures = []} = await api.get("/api/uploads");
+		put(problem, failures.map(({bucket, detail}) => failure({message: `${bucket}: ${detail}`})),
+			!isComplete && !failures[0] && "There are more.");
 		put(none, !found.length && "No session is open.");
 		sessions.hidden = !found.length;
 		if (body.contains(document.activeElement)) return;

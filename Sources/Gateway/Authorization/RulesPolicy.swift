@@ -41,7 +41,7 @@ public struct RulesPolicy: Policy {
         }
         if denial.reason == .listNeedsVersion2 { return .impossible(denial.message) }
         if denial.reason == .timeLimit { return .timedOut }
-        let cause = reasons.look { reason(evaluated, request) }
+        let cause = reasons.look { reason(evaluated) }
         return denial.readsCaller && request.caller.principal == nil
             ? .unauthenticated(cause: cause) : .deny(cause: cause)
     }
@@ -51,12 +51,9 @@ public struct RulesPolicy: Policy {
     }
 
     /// The reason, without the values of a query, which may be secrets.
-    private func reason(_ evaluated: Request, _ request: AuthorizationRequest) -> String {
-        var reason = rules.reason(evaluated)
-        for value in request.parameters.values where value.utf8.count > 2 {
-            reason = reason.replacing(value, with: "<redacted>")
-        }
-        return reason
+    private func reason(_ evaluated: Request) -> String {
+        let explanation = rules.explain(evaluated, clock: Ruleset.monotonicClock)
+        return rules.reason(evaluated, ParameterRedaction(evaluated).applied(to: explanation))
     }
 
     public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
@@ -226,8 +223,7 @@ extension RequestedAccess {
 
 extension Ruleset {
     /// The reasons of a denial, for the log: for each evaluated rule, the part that decided.
-    fileprivate func reason(_ request: Request) -> String {
-        let explanation = explain(request, clock: Ruleset.monotonicClock)
+    fileprivate func reason(_ request: Request, _ explanation: Explanation) -> String {
         if explanation.blocks.isEmpty {
             return "no rule for \(request.method.name) matches the path"
         }

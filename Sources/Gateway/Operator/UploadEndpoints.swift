@@ -12,7 +12,7 @@ extension OperatorEndpoints {
     ) {
         add("/uploads", "Open upload sessions; `DELETE` with `?id=ID` cancels one.") {
             (request) throws(Problem) in
-            Response(200, "application/json", try await uploads.list(buckets, in: value("bucket", in: request.query)))
+            Response(200, "application/json", await uploads.list(buckets, in: value("bucket", in: request.query)))
         }
         add("/uploads", nil, method: "DELETE") { (request) throws(Problem) in
             guard let id = value("id", in: request.query) else {
@@ -37,16 +37,17 @@ extension Uploads {
     /// The maximum number of sessions in one response.
     private static let listLimit = 1000
 
-    /// The open sessions as JSON, sorted by expiry in each bucket.
+    /// The open sessions as JSON, sorted by expiry in each bucket. Stores that fail are listed beside them.
     /// - Parameter bucket: Only this one's; nil for all.
     package func list(
         _ buckets: [(name: String, driver: any SessionDriver)], in bucket: String?
-    ) async throws(Problem) -> [UInt8] {
+    ) async -> [UInt8] {
         var json = JSONWriter(reserving: 4096)
         json.beginObject()
         json.key("uploads")
         json.beginArray()
         var count = 0
+        var failures: [(bucket: String, cause: String)] = []
         for (name, driver) in buckets where bucket == nil || BytewiseString.areEqual(name, bucket!) {
             do throws(BucketError) {
                 try await forEach(name, driver) { found in
@@ -56,12 +57,25 @@ extension Uploads {
                     return count <= Uploads.listLimit
                 }
             } catch {
-                throw Problem(error)
+                failures.append((name, Problem(error).detail))
             }
         }
         json.endArray()
         json.key("isComplete")
-        json.raw(count <= Uploads.listLimit ? "true" : "false")
+        json.raw(count <= Uploads.listLimit && failures.isEmpty ? "true" : "false")
+        if !failures.isEmpty {
+            json.key("failures")
+            json.beginArray()
+            for failure in failures {
+                json.beginObject()
+                json.key("bucket")
+                json.string(failure.bucket)
+                json.key("detail")
+                json.string(failure.cause)
+                json.endObject()
+            }
+            json.endArray()
+        }
         json.endObject()
         return json.bytes + [0x0a]
     }

@@ -56,6 +56,9 @@ public struct Ruleset: Sendable {
     /// The `rules_version`, 1 or 2; 1 if the source does not declare it.
     public var version: Int { program.version }
 
+    /// Equal for copies of one loaded ruleset.
+    package var identity: ObjectIdentifier { ObjectIdentifier(program) }
+
     /// The file name given to ``load(source:fileName:)``.
     public var fileName: String { program.source.fileName }
 

@@ -126,6 +126,29 @@ struct Parser {
         if let comment = lexer.openComment {
             sink.error("Unterminated comment.", at: comment, hint: "close it with '*/'")
         }
+        warnOfDirections()
+    }
+
+    /// The maximum number of warnings about characters that change the direction of text.
+    private static let maximumDirectionWarnings = 10
+
+    /// Warns of invisible characters that change the direction of text: U+202A to U+202E, U+2066 to U+2069. In an editor
+    /// rules with them read differently from what they do (CVE-2021-42574).
+    private mutating func warnOfDirections() {
+        let bytes = lexer.source.bytes
+        var count = 0
+        for start in bytes.indices.dropLast(2) where bytes[start] == 0xE2 && count < Parser.maximumDirectionWarnings {
+            let character: Int
+            switch (bytes[start + 1], bytes[start + 2]) {
+            case (0x80, 0xAA...0xAE): character = 0x2000 + Int(bytes[start + 2]) - 0x80
+            case (0x81, 0xA6...0xA9): character = 0x2040 + Int(bytes[start + 2]) - 0x80
+            default: continue
+            }
+            count += 1
+            sink.warning(
+                "U+\(String(character, radix: 16, uppercase: true)) is invisible and changes the direction of text.",
+                at: Span32(start, start + 3), hint: "the rules may read differently from what they do: remove it")
+        }
     }
 
     private mutating func version() {

@@ -2,13 +2,14 @@
 
 import concurrent.futures
 import json
+import signal
 import socket
 import time
 
 import pytest
 
 from console_gateway import RULES, Console
-from program import ROOT, curl, sluice, status, wait_until
+from program import ROOT, curl, free_port, sluice, status, wait_until
 
 API = ["/api/state", "/api/metrics", "/api/configuration", "/api/requests", "/api/requests/explanation?request=a", "/api/rules",
        "/api/rules/source?bucket=photos", "/api/uploads", "/b/photos/o", "/b/photos/o/a", "/tus"]
@@ -96,6 +97,8 @@ def test_rules_are_checked_and_tested(console):
     assert wrong["issues"][0]["severity"] == "ERROR" and wrong["issues"][0]["sourcePosition"]["line"] == 6
     assert wrong["formatted"] is None
     assert console.post("/api/rules/check", source=RULES.replace("  ", " "))["formatted"].startswith("rules_version = '2';")
+    turned = console.post("/api/rules/check", source=RULES.replace("if true", "if true /* \u202e */"))["issues"]
+    assert ("WARNING", "U+202E") in [(one["severity"], one["description"].split()[0]) for one in turned]
     suite = "cases:\n- {name: a, method: get, path: /b/photos/o/users/x/y, expect: allow}\n- {name: b, method: get, path: /b/p/o/x, expect: allow}\n"
     tested = console.post("/api/rules/test", source=None, bucket="photos", suite=suite)
     assert (tested["passed"], tested["failed"]) == (1, 1)
@@ -143,8 +146,33 @@ def test_the_state(console):
     assert state["listeners"]["console"] == f"127.0.0.1:{console.port}" and state["buckets"][0]["name"] == "photos"
     shown = console.raw("GET", "/api/configuration")[2].decode()
     assert f"console: 127.0.0.1:{console.port}" in shown and console.caller not in shown
+    assert state["waitingForRestart"] == []
     metrics = console.raw("GET", "/api/metrics")
     assert metrics[1]["Content-Type"].startswith("text/plain") and b"sluice_requests_total" in metrics[2]
+
+
+def test_values_that_wait_for_a_restart(console):
+    config = console.server.config
+    config.write_text(config.read_text() + "fileThreads: 7\n")
+    console.server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: console.get("/api/state")["waitingForRestart"] == ["fileThreads"], what="the reload")
+    assert "fileThreads: 4" in console.raw("GET", "/api/configuration")[2].decode()
+    config.write_text(config.read_text().replace("fileThreads: 7\n", ""))
+    console.server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: console.get("/api/state")["waitingForRestart"] == [], what="the reload")
+
+
+def test_sessions_beside_a_store_that_fails(launch, tmp_path):
+    """The sessions of the other buckets are listed, and the failure is named."""
+    dead = f"http://127.0.0.1:{free_port()}"
+    console = Console(launch, tmp_path, ready=503, buckets=(
+        f"  photos: {{ directory: {{ path: {tmp_path}/photos }} }}\n"
+        f"  far: {{ s3: {{ bucket: far, endpoint: '{dead}', accessKeyId: a, secretAccessKey: b }} }}\n"))
+    assert status("-X", "POST", "-H", "Upload-Complete: ?0", "-H", "Upload-Draft-Interop-Version: 8",
+                  "-H", f"X-Console-Token: {console.token}", f"{console.url}/b/photos/o/public/big") == 201
+    found = console.get("/api/uploads")
+    assert [one["bucket"] for one in found["uploads"]] == ["photos"] and not found["isComplete"]
+    assert [one["bucket"] for one in found["failures"]] == ["far"] and found["failures"][0]["detail"]
 
 
 def test_secrets_in_queries_are_hidden(launch, tmp_path):

@@ -1,5 +1,6 @@
 """The console's page in a browser: what it shows, and that nothing from outside acts in it."""
 
+import base64
 import json
 
 import pytest
@@ -113,6 +114,94 @@ def test_objects_are_those_of_the_caller(page, console, tmp_path):
     assert f"content-length: {20 << 20}" in length
 
 
+def test_an_upload_pauses_resumes_and_is_cancelled(page, console, tmp_path):
+    file, length = tmp_path / "film.bin", 64 << 20
+    file.write_bytes(bytes(length))
+    url = console.server.url("/b/photos/o/public/film.bin")
+    start(page, console, "objects/photos/public/")
+    # Each slice waits, so that there is time to click.
+    page.wait("document.querySelector('input[type=file]')")
+    page.run("""(send => { window.fetch = async (path, init) => {
+        if (init?.method === "PATCH") await new Promise(resolve => setTimeout(resolve, 40));
+        return send(path, init);
+    } })(window.fetch)""")
+
+    def state(text):
+        page.wait(f"document.querySelector('.transfers li')?.innerText.includes({json.dumps(text)})")
+
+    page.choose("input[type=file]", file)
+    page.wait("document.querySelector('progress')?.value > 0")
+    button(page, "Pause")
+    state("paused")
+    sent = console.get("/api/uploads")["uploads"][0]["offset"]
+    assert 0 < sent < length and status("-I", url) == 404
+    button(page, "Resume")
+    state("done")
+    assert f"content-length: {length}" in curl("-sI", url).decode().lower()
+    # A second time the object is there, and nobody wanted to replace it.
+    page.choose("input[type=file]", file)
+    page.wait("document.body.innerText.includes('There is an object of this name')")
+    button(page, "Replace it")
+    page.wait("[...document.querySelectorAll('progress')].at(-1).value > 0")
+    button(page, "Pause")
+    button(page, "Cancel")
+    wait_until(lambda: console.get("/api/uploads")["uploads"] == [], what="the end of the session")
+
+
+def test_a_wrong_token_of_a_caller_is_no_denial(page, console):
+    start(page, console, "objects/photos/")
+    page.wait("document.querySelector('.failure a')?.textContent === 'Why?'")
+    page.click("#caller summary")
+    page.wait(SECRET)
+    claims = base64.urlsafe_b64encode('{"sub":"Zoë ÿÿ","exp":4102444800}'.encode()).decode().rstrip("=")
+    fill(page, f"e30.{claims}.c2ln")
+    page.wait("document.querySelector('#caller').innerText.includes('Zoë ÿÿ until ')")
+    page.wait("document.querySelector('.failure') && !document.querySelector('.failure a')")
+    assert "denied" not in page.text(".failure")
+
+
+def test_shadow_rules_are_tried(page, launch, tmp_path):
+    shadow = tmp_path / "shadow.rules"
+    shadow.write_text(RULES.replace("if true;\n      allow", "if false;\n      allow"))
+    console = Console(launch, tmp_path, extra=f"shadowRules: {shadow}\n")
+    start(page, console)
+    page.wait("document.body.innerText.includes('Nothing is recorded')")
+    assert put(console, "users/alice/a", *bearer(console)) == 201
+    assert status(console.server.url("/b/photos/o/users/alice/a")) == 200
+    page.wait("document.querySelector('main').innerText.includes('shadow: denied')")
+    page.run("location.hash = 'rules'")
+    button(page, "shadow: ")
+    page.wait("document.body.innerText.includes('1 now denied')")
+
+
+def test_metrics_move(page, console):
+    start(page, console, "state")
+    page.wait("document.querySelector('figure')?.innerText.includes('0.0/s')")
+    wait_until(lambda: put(console, "public/a") in (200, 201)
+               and page.run("/[1-9]/.test(document.querySelector('figure').innerText)"), what="a rate")
+    page.wait("document.querySelector('polyline').getAttribute('points').includes(',2 ')")
+
+
+#: The texts of a page whose contrast is below 4.5, as WCAG 2 computes it, with their backgrounds.
+CONTRAST = """(() => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+    const rgb = colour => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data] };
+    const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+        if (c[3] > 250) return c } return rgb("Canvas") };
+    const found = [];
+    for (const e of document.querySelectorAll("body *")) {
+        const text = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()), style = getComputedStyle(e);
+        if (!text || !e.checkVisibility() || e.disabled || e.closest("textarea") || e.classList.contains("unseen")) continue;
+        const [a, b] = [light(rgb(style.color)), light(behind(e))].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
+        if (ratio < 4.5) found.push(`${e.tagName} ${e.className} ${e.innerText.slice(0, 30)} ${ratio.toFixed(2)}`);
+    }
+    return found;
+})()"""
+
+
 def test_hostile_names_are_text(page, launch, tmp_path):
     console = Console(launch, tmp_path)
     start(page, console)
@@ -145,6 +234,7 @@ def test_every_tab_fits_and_is_named(page, console, scheme, width):
         assert page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), tab
         named = page.controls()
         assert named and not [role for role, name in named if not name.strip()], (tab, named)
+        assert page.run(CONTRAST) == []
 
 
 def test_a_wrong_token_asks_for_another(page, console):

@@ -4,40 +4,44 @@ import Wire
 /// Hides the values of query parameters, which may be secrets, but of those whose meaning is known.
 ///
 /// A condition that reads parameters of such a request shows only truth values: any other value may be made of a secret.
-struct Redaction {
+package struct ParameterRedaction {
     private static let known: Set<BytewiseString> = [
         "alt", "continuation-token", "delimiter", "encoding-type", "fetch-owner", "list-type", "marker", "max-keys",
         "maxResults", "metadata", "name", "pageToken", "partNumber", "prefix", "start-after", "uploadType", "view",
         "x-id",
     ]
-    static let text = "<redacted>"
+    /// What stands for a hidden value.
+    package static let text = "<redacted>"
     /// Whether a parameter is hidden.
     private let isNeeded: Bool
 
-    init(_ request: Request) {
-        isNeeded = request.parameters.contains { !Redaction.known.contains(BytewiseString($0.name)) }
+    /// - Parameter request: The request whose parameters are hidden.
+    package init(_ request: Request) {
+        isNeeded = request.parameters.contains { !ParameterRedaction.known.contains(BytewiseString($0.name)) }
     }
 
-    func applied(to request: Request) -> Request {
+    /// The request with hidden values of parameters.
+    package func applied(to request: Request) -> Request {
         guard isNeeded else { return request }
         var request = request
         let pairs = request.parameters.map { parameter in
-            let isKnown = Redaction.known.contains(BytewiseString(parameter.name))
-            return (BytewiseString(parameter.name), Value.string(isKnown ? parameter.value : Redaction.text))
+            let isKnown = ParameterRedaction.known.contains(BytewiseString(parameter.name))
+            return (BytewiseString(parameter.name), Value.string(isKnown ? parameter.value : ParameterRedaction.text))
         }
         request.setParameters(Dictionary(uniqueKeysWithValues: pairs))
         return request
     }
 
-    func applied(to explanation: Explanation) -> Explanation {
+    /// The explanation of the request, without values that may be made of a hidden one.
+    package func applied(to explanation: Explanation) -> Explanation {
         guard isNeeded else { return explanation }
         var explanation = explanation
         for block in explanation.blocks.indices {
             for rule in explanation.blocks[block].rules.indices {
                 let condition = explanation.blocks[block].rules[rule].condition
-                guard let condition, Redaction.readsParameters(condition) else { continue }
-                explanation.blocks[block].rules[rule].condition = Redaction.hidden(condition)
-                Redaction.hide(&explanation.blocks[block].rules[rule].outcome)
+                guard let condition, ParameterRedaction.readsParameters(condition) else { continue }
+                explanation.blocks[block].rules[rule].condition = ParameterRedaction.hidden(condition)
+                ParameterRedaction.hide(&explanation.blocks[block].rules[rule].outcome)
             }
         }
         return explanation
