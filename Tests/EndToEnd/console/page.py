@@ -28,13 +28,13 @@ COLLECTOR = """
 class Page:
     """A page of a Chromium of its own. `profile` is a directory that does not exist yet."""
 
-    def __init__(self, profile, width=1280, height=800, nice=0):
+    def __init__(self, profile, width=1280, height=800, nice=0, options=()):
         down, up = os.pipe(), os.pipe()
         # The child's ends are moved out of the way of the descriptors they become.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (down[0], up[1])]
         command = ["nice", f"-n{nice}", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                   "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+                   "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={profile}", *options, "about:blank"]
         with open(pathlib.Path(profile).with_suffix(".log"), "wb") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(3, 4),

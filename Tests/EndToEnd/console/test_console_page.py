@@ -260,3 +260,18 @@ def test_an_uploaded_page_is_not_of_the_consoles_origin(page, console, tmp_path)
     # Those refusals are errors of the page's console.
     page.problems.clear()
     page.open("about:blank#")
+
+
+def test_a_foreign_name_that_leads_here_gets_nothing(console, tmp_path):
+    """DNS rebinding: the name of a page is changed to resolve to this machine, so that the page may send anything."""
+    page = Page(tmp_path / "rebound", options=["--host-resolver-rules=MAP rebound.test 127.0.0.1"])
+    try:
+        page.open(f"http://rebound.test:{console.port}/")
+        assert "misdirected" in page.text()
+        for path in ("/", "/app.js", "/api/state", "/api/requests", "/api/rules", "/api/uploads", "/b/photos/o/public/a"):
+            found = page.run(f"fetch('{path}', {{headers: {{'X-Console-Token': '{console.token}'}}}}).then(r => r.status)")
+            assert found == 421, path
+        post = f"{{method: 'POST', headers: {{'X-Console-Token': '{console.token}', 'Content-Type': 'application/json'}}, body: '{{}}'}}"
+        assert page.run(f"fetch('/api/rules/check', {post}).then(r => r.status)") == 421
+    finally:
+        page.close()
