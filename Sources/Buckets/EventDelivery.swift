@@ -85,9 +85,10 @@ public enum EventReplay: Sendable, Equatable {
 
 /// A store that also keeps what subscriptions have settled.
 public protocol EventDeliveryLog: EventLog {
-    /// Begins subscriptions that have no cursor yet, at the newest event. It is written before every later change of the
-    /// bucket; the call does not wait for that.
-    func beginSubscriptions(_ names: [String])
+    /// Chooses the events that are recorded, as ``EventLog/recordEvents(_:)`` does, and begins subscriptions that have no
+    /// cursor yet at the newest event. Both are written before every later change of the bucket; the call does not wait
+    /// for that.
+    func beginSubscriptions(_ names: [String], recording filter: EventFilter?)
 
     /// nil if the subscription has not begun.
     func subscriptionProgress(_ name: String) async throws(BucketError) -> SubscriptionProgress?

@@ -195,4 +195,11 @@ public final class DirectoryBucket: CopyingDriver {
         }
         return try outcome.get()
     }
+
+    /// Queues a change that nobody waits for.
+    func submit(_ kind: DirectoryChange.Kind) {
+        let committer = committer
+        let change = DirectoryChange(name: "", kind: kind, preconditions: Preconditions()) { _ in }
+        if committer.add(change) { thread.submit { committer.drain() } }
+    }
 }

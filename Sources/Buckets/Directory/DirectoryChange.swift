@@ -12,6 +12,8 @@ struct DirectoryChange: Sendable {
         case startEvents
         /// Deletes the oldest events.
         case trimEvents(before: Int64, keeping: Int, limit: Int)
+        /// Changes what subscriptions have settled.
+        indirect case settleEvents(DeliveryChange)
         /// Creates an upload session. The committer chooses the id of its file.
         indirect case beginSession(SessionRow)
         /// Another operation on upload sessions. A given directory must still be the open one.
@@ -23,6 +25,7 @@ struct DirectoryChange: Sendable {
             case .put, .copy, .probe, .beginSession: true
             case .patch, .delete, .startEvents, .trimEvents: false
             case .session(let change, _): change.needsRoom
+            case .settleEvents(let change): change.needsRoom
             }
         }
 

@@ -383,6 +383,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         case (.probe, _):
             transaction.writer.touch()
             return .success(DirectoryChange.Outcome())
+        case (.settleEvents(let request), _): return try transaction.apply(request)
         case (.startEvents, _):
             var outcome = DirectoryChange.Outcome()
             outcome.eventBounds = try transaction.writer.eventTable().bounds

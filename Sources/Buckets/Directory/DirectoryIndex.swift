@@ -91,6 +91,14 @@ final class DirectoryIndex: Sendable {
         }
     }
 
+    /// Reads with a connection for what takes longer than a lookup, from a snapshot as of the last commit.
+    func read<Result: Sendable>(_ body: (IndexReader) throws(SQLiteError) -> Result) throws(SQLiteError) -> Result {
+        try withReader(listers) { reader, _ throws(SQLiteError) in
+            try reader.refresh(version.load(ordering: .acquiring))
+            return try body(reader)
+        }
+    }
+
     /// Makes a finished transaction visible to every lookup that ends after this call.
     func publish(_ names: [String]) {
         // The order matters: a lookup that still sees the old rows holds its reader's cache, so its entry is dropped

@@ -64,7 +64,7 @@ final class EventTable {
     /// Whether a history must be continued or ended: by a file that some version recorded completely.
     static let isContinued = "SELECT count(*) FROM event_state WHERE generation >= 0"
 
-    private let connection: SQLiteConnection
+    let connection: SQLiteConnection
     private let insert: SQLiteStatement
     private let saveMark: SQLiteStatement
 

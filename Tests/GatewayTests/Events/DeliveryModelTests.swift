@@ -265,22 +265,28 @@ private struct Simulation {
         var simulation = Simulation(seed: 3, batch: 1, concurrency: 1)
         for _ in 0..<3 { simulation.commit() }
         simulation.read()
-        let first = try #require(simulation.state.next(at: simulation.now))
+        let shipment = simulation.state.next(at: simulation.now)
+        let first = try #require(shipment)
         simulation.state.finished(first.id, .failed(cause: "status 429", retryAfter: 86_400_000_000), at: simulation.now)
-        #expect(simulation.state.next(at: simulation.now) == nil)
+        let early = simulation.state.next(at: simulation.now)
+        #expect(early == nil)
         // At most an hour, whatever the sink says.
         #expect(simulation.state.nextTime(after: simulation.now) == 3_600_000_000)
         simulation.advance(3_600_000_000)
-        #expect(simulation.state.next(at: simulation.now) != nil)
+        let late = simulation.state.next(at: simulation.now)
+        #expect(late != nil)
     }
 
     @Test func goneUntilResumed() throws {
         var simulation = Simulation(seed: 4, batch: 1, concurrency: 8)
         for _ in 0..<10 { simulation.commit() }
         simulation.read()
-        let first = try #require(simulation.state.next(at: simulation.now))
+        let shipment = simulation.state.next(at: simulation.now)
+        let first = try #require(shipment)
         simulation.state.finished(first.id, .gone, at: simulation.now)
-        #expect(simulation.state.isGone && simulation.state.next(at: simulation.now) == nil)
+        #expect(simulation.state.isGone)
+        let none = simulation.state.next(at: simulation.now)
+        #expect(none == nil)
         #expect(simulation.state.nextTime(after: simulation.now) == nil)
         simulation.advance(3_601_000_000)
         simulation.state.expire(at: simulation.now)
