@@ -107,6 +107,7 @@ public struct Configuration: Sendable {
     public var firebase = FirebaseConfiguration()
     public var s3 = S3Configuration()
     public var console = ConsoleConfiguration()
+    public var eventOptions = EventConfiguration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.
     public var temporaryDirectory: String?
     /// Sorted by name.

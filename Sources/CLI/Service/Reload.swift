@@ -26,10 +26,11 @@ extension Service {
                 let callers = try fresh.callers(authenticator, self.callers.withLock { $0.s3 })
                 let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
                 let replacement = try Service.gateway(
-                    fresh, stores, policies, staged, uploads, callers, observer, traces)
+                    fresh, stores, policies, staged, uploads, watched, callers, observer, traces)
                 authenticator.replace(fresh.tokens.compactMap(\.staticToken))
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }
+                eventOptions.withLock { $0 = fresh.eventOptions }
                 self.callers.withLock { $0 = callers }
                 configurationFailure.withLock { $0 = nil }
                 configurationTime.withLock { $0 = SystemClock.seconds() }
@@ -47,8 +48,8 @@ extension Service {
     private func warnOfRestart(_ fresh: Configuration) {
         let waiting = Configuration.settings.filter {
             !$0.path.hasPrefix("cors.") && !$0.path.hasPrefix("firebase")
-                && $0.path != "links.maximumLifetime"
-                && !["rules", "shadowRules"].contains($0.path)
+                && !["rules", "shadowRules", "links.maximumLifetime"].contains($0.path)
+                && !["eventOptions.retention", "eventOptions.maximumPending"].contains($0.path)
                 && $0.print(fresh) != $0.print(started)
         }
         var paths = waiting.map(\.path)

@@ -46,6 +46,11 @@ final class Service: Sendable {
     let staged: [BytewiseString: StagedBytes]
     /// The upload sessions of all buckets.
     let uploads: Uploads
+    /// The requests that wait for changes.
+    let watches = Watches()
+    /// By bucket.
+    let watched: [BytewiseString: BucketWatch]
+    let eventOptions: Lock<EventConfiguration>
     /// The loop for work that belongs to no request.
     let loop: EventLoop
     /// The lock is held during every reload.
@@ -113,9 +118,11 @@ final class Service: Sendable {
             configuration.uploads.settings(s3Uploads: configuration.s3.uploads),
             keys: try configuration.uploadKeys() ?? .random(),
             awaitsSessions: true)
+        watched = configuration.watches(watches, stores)
+        eventOptions = Lock(configuration.eventOptions)
         gateway = Lock(
             try Service.gateway(
-                configuration, stores, policies, staged, uploads, callers, observer, traces))
+                configuration, stores, policies, staged, uploads, watched, callers, observer, traces))
         registry.addProcess(.current)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
         authenticator.start(on: loops[0]) { [logger] in
@@ -129,6 +136,7 @@ final class Service: Sendable {
         tell(rules, since: nil)
         watchFiles(on: loops[0])
         startUploads(on: loops[0])
+        startEvents(on: loops[0])
         startWatchdog(loops)
         manager.ready()
     }
@@ -157,6 +165,7 @@ final class Service: Sendable {
         }
         stores.show(in: registry, health)
         registry.addStagedBytes(staged)
+        registry.addWatches(watches)
         registry.addUploads(uploads, sessionDrivers.map { BytewiseString($0.name) })
         authenticator.show(in: registry, health)
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
@@ -245,7 +254,8 @@ final class Service: Sendable {
 
     static func gateway(
         _ configuration: Configuration, _ stores: Stores, _ policies: [BytewiseString: CurrentPolicy],
-        _ staged: [BytewiseString: StagedBytes], _ uploads: Uploads, _ callers: Callers, _ observer: GatewayObserver,
+        _ staged: [BytewiseString: StagedBytes], _ uploads: Uploads,
+        _ watched: [BytewiseString: BucketWatch], _ callers: Callers, _ observer: GatewayObserver,
         _ traces: TraceExporter?
     ) throws -> Gateway {
         var buckets: [Bucket] = []
@@ -262,7 +272,8 @@ final class Service: Sendable {
                     maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller, uploads: uploads,
                     maximumSessionBytes: bucket.stagedBytes, firebase: configuration.firebase(of: bucket),
                     created: bucket.directory.map(File.birth) ?? 0,
-                    asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil))
+                    asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil,
+                    watch: watched[bucket.name] ?? .off(configuration.whyUnwatched(bucket))))
         }
         let cors = CORSPolicy(
             origins: configuration.corsOrigins, maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
@@ -282,6 +293,7 @@ final class Service: Sendable {
         server.announceDrain()
         // It is not cancelled. A load balancer needs this time to learn that it must send no more.
         try? await Task.sleep(nanoseconds: started.drainDelay)
+        watches.end()
         await server.drain()
         await authenticator.close()
         await stores.close()

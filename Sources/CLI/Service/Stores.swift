@@ -34,7 +34,9 @@ struct Stores: Sendable {
         for bucket in configuration.buckets {
             switch bucket.store {
             case .directory(let path):
-                drivers[bucket.name] = try DirectoryBucket(path: path, pool: pool, readers: configuration.loopCount)
+                drivers[bucket.name] = try DirectoryBucket(
+                    path: path, pool: pool, readers: configuration.loopCount,
+                    recording: configuration.eventFilter(of: bucket))
             case .gcs(let gcs):
                 let settings = configuration.settings(of: gcs, bucket)
                 try Self.checkSpools(settings.spoolDirectory, bucket.name)
