@@ -97,6 +97,8 @@ public struct Configuration: Sendable {
     public var issuers: [Issuer] = []
     /// Static tokens.
     public var tokens: [Token] = []
+    /// Subscriptions of webhooks, sorted by name.
+    public var events: [EventSink] = []
     /// The limits of caller groups.
     public var callers: [CallerGroup] = []
     /// The configuration file, if a secret stands in it.

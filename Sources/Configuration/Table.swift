@@ -250,7 +250,7 @@ extension Configuration.Bucket: ConfigurationEntry {
                 "Whether names with # [ ] * ? are rejected."),
         ]
     /// Why a text is not a valid name pattern; nil if it is.
-    private static func patternFault(_ text: String) -> String? {
+    static func patternFault(_ text: String) -> String? {
         do throws(PathRules.PatternError) {
             _ = try PathRules(allowed: [text], denied: [])
             return nil

@@ -62,6 +62,15 @@ public struct EventSubscription: Sendable {
         buckets.contains { BytewiseString.areEqual($0, bucket) }
     }
 
+    /// What may not change without a new sender. It has secrets and is never shown.
+    var fingerprint: String {
+        let fields = fields.all(withPrefix: "").map { "\($0.suffix):\(String(decoding: $0.value, as: UTF8.self))" }
+        let files = [certificateAuthorities, clientCertificate, clientKey].map { $0 ?? "" }
+        let numbers = "\(timeout) \(concurrency) \(batch) \(maximumAge) \(maximumPending) \(asksPermission) \(mode)"
+        let kinds = kinds.map(\.rawValue).sorted()
+        return "\(origin)\(target) \(kinds) \(paths.fingerprint) \(source ?? "") \(numbers) \(files) \(fields)"
+    }
+
     var limits: DeliveryLimits {
         var limits = DeliveryLimits()
         limits.concurrency = concurrency

@@ -76,6 +76,11 @@ public struct PathRules: Sendable {
         }
     }
 
+    /// Equal for equal restrictions.
+    var fingerprint: String {
+        "\(allowed.map(\.source)) \(denied.map(\.source)) \(maximumDepth ?? 0) \(rejectsDiscouraged)"
+    }
+
     /// Whether the name of an object satisfies the restrictions.
     func admits(_ name: String) -> Bool {
         if isEmpty { return true }
