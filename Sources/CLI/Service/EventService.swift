@@ -7,7 +7,19 @@ import Wire
 
 extension Configuration {
     /// The events that a bucket records; nil for none.
-    func eventFilter(of bucket: Bucket) -> EventFilter? { isWatched(bucket) ? .complete() : nil }
+    func eventFilter(of bucket: Bucket) -> EventFilter? {
+        .of(bucket.name, eventFilters, isWatched: isWatched(bucket))
+    }
+
+    /// The keys of webhooks, by the names of the subscriptions.
+    /// - Throws: An error with the file's name.
+    func webhookKeys() throws -> [BytewiseString: WebhookKeys] {
+        var keys: [BytewiseString: WebhookKeys] = [:]
+        for sink in events {
+            keys[sink.name] = try sink.keys.map { try TextFile.read($0, as: WebhookKeys.init(text:)) }
+        }
+        return keys
+    }
 
     /// Whether each bucket's changes can be watched, by its name.
     func watches(_ watches: Watches, _ stores: Stores) -> [BytewiseString: BucketWatch] {
@@ -29,7 +41,7 @@ extension Service {
     /// The most events that one transaction looks at.
     private static let trimBatch = 1000
 
-    /// Deletes old events from time to time.
+    /// Delivers events, and deletes old ones from time to time.
     func startEvents(on loop: EventLoop) {
         let isTrimming = Lock(false)
         repeated(every: Service.trimInterval, on: loop) { [self] in
@@ -39,6 +51,7 @@ extension Service {
             }
             guard isFree else { return }
             Task(executorPreference: loop) { [self] in
+                await events.removeOthers(after: eventOptions.withLock { $0.retention })
                 await trimEvents()
                 isTrimming.withLock { $0 = false }
             }
@@ -61,6 +74,34 @@ extension Service {
             } catch {
                 logger.warning("events not trimmed", metadata: ["bucket": "\(name)", "cause": "\(error)"])
             }
+        }
+    }
+
+    /// Puts the subscriptions of a configuration into effect.
+    /// - Throws: An error if a file of keys or fields can't be used. Nothing is changed then.
+    func applyEvents(_ fresh: Configuration) throws {
+        let files = WatchedFiles(fresh.events.map(\.keys))
+        let subscriptions = try fresh.eventSubscriptions()
+        let keys = try fresh.webhookKeys()
+        // Whether buckets are watched takes a restart.
+        events.apply(subscriptions, keys: keys) { name in
+            started.buckets.contains { BytewiseString.areEqual($0.name, name) && started.isWatched($0) }
+        }
+        eventKeys.withLock { $0 = (fresh, files) }
+        eventFailure.withLock { $0 = nil }
+    }
+
+    func reloadWebhookKeys() {
+        let (configuration, files) = eventKeys.withLock { $0 }
+        guard files.haveChanged else { return }
+        files.look()
+        do {
+            events.replace(try configuration.webhookKeys())
+            eventFailure.withLock { $0 = nil }
+            logger.info("keys of webhooks loaded")
+        } catch {
+            eventFailure.withLock { $0 = "\(error)" }
+            logger.error("keys of webhooks not loaded; the last good ones stay", metadata: ["cause": "\(error)"])
         }
     }
 }

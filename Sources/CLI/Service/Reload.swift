@@ -27,6 +27,7 @@ extension Service {
                 let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
                 let replacement = try Service.gateway(
                     fresh, stores, policies, staged, uploads, watched, callers, observer, traces)
+                try applyEvents(fresh)
                 authenticator.replace(fresh.tokens.compactMap(\.staticToken))
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }
@@ -132,6 +133,7 @@ extension Service {
                     if linkFiles.haveChanged { reloadLinkKeys() }
                     if uploadFiles.haveChanged { reloadUploadKeys() }
                     if s3Files.haveChanged { reloadS3Keys() }
+                    reloadWebhookKeys()
                     reloadChanged(&rules, repeats: look % 4 == 0)
                 }
                 warnOfExpiry()

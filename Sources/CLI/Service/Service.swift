@@ -51,6 +51,11 @@ final class Service: Sendable {
     /// By bucket.
     let watched: [BytewiseString: BucketWatch]
     let eventOptions: Lock<EventConfiguration>
+    /// What is sent to webhooks.
+    let events: EventDeliveries
+    /// The configuration whose keys sign requests to webhooks, and their files.
+    let eventKeys: Lock<(Configuration, WatchedFiles)>
+    let eventFailure = Lock<String?>(nil)
     /// The loop for work that belongs to no request.
     let loop: EventLoop
     /// The lock is held during every reload.
@@ -120,6 +125,9 @@ final class Service: Sendable {
             awaitsSessions: true)
         watched = configuration.watches(watches, stores)
         eventOptions = Lock(configuration.eventOptions)
+        events = EventDeliveries(
+            stores.eventLogs, loop: loop, logger: logger, registry: registry, observer: upstreams, traces: traces)
+        eventKeys = Lock((configuration, WatchedFiles([])))
         gateway = Lock(
             try Service.gateway(
                 configuration, stores, policies, staged, uploads, watched, callers, observer, traces))
@@ -132,6 +140,8 @@ final class Service: Sendable {
         warn(acceptsUnsigned: acceptsUnsigned, connections: limits.connections)
         warnOfFiles()
         watchHealth(health, on: loops[0])
+        // Before the first request, so that its event is not missed.
+        try applyEvents(configuration)
         try listen(configuration, callers)
         tell(rules, since: nil)
         watchFiles(on: loops[0])
@@ -166,6 +176,8 @@ final class Service: Sendable {
         stores.show(in: registry, health)
         registry.addStagedBytes(staged)
         registry.addWatches(watches)
+        events.show(in: registry)
+        health.addNote("events") { [events, eventFailure] in eventFailure.withLock { $0 } ?? events.note }
         registry.addUploads(uploads, sessionDrivers.map { BytewiseString($0.name) })
         authenticator.show(in: registry, health)
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
@@ -196,6 +208,7 @@ final class Service: Sendable {
             health: health, registry: registry, build: .current, callers: callers,
             token: try configuration.operatorTokenText())
         endpoints.addUploads(uploads, sessionDrivers)
+        endpoints.addEvents(events)
         // A method and not a closure, which would make each request's task switch its executor.
         let handler: RequestHandler = respond
         let onRejection: @Sendable (RejectedRequest) -> Void = { [observer] request in
@@ -296,6 +309,7 @@ final class Service: Sendable {
         watches.end()
         await server.drain()
         await authenticator.close()
+        await events.close()
         await stores.close()
         await traces?.close()
         logger.info("drained")

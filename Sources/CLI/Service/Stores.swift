@@ -94,6 +94,11 @@ struct Stores: Sendable {
         }
     }
 
+    /// The buckets that record events.
+    var eventLogs: [(bucket: String, log: any EventDeliveryLog)] {
+        drivers.compactMap { name, driver in (driver as? any EventDeliveryLog).map { (name.text, $0) } }
+    }
+
     /// Closes all stores concurrently, because each may wait for its cleanup.
     func close() async {
         await withTaskGroup { group in
