@@ -17,7 +17,9 @@ enum FieldFile {
             contents = try File.contents(of: file, limit: maximumBytes)
         } catch { throw Malformed(description: "\(file): \(error)") }
         var fields = HeaderFields()
-        for (index, line) in contents.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).enumerated() {
+        for (index, line) in contents.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+            .enumerated()
+        {
             let line = ASCII.trimmed(line.filter { $0 != UInt8(ascii: "\r") }[...])
             if line.isEmpty { continue }
             guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > line.startIndex,

@@ -14,7 +14,7 @@ struct Sluice: ParsableCommand {
             CommandGroup(
                 name: "Gateway",
                 subcommands: [
-                    Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self,
+                    Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self, EventsCommand.self,
                     S3Command.self,
                 ]),
             CommandGroup(name: "Client", subcommands: ClientCommands.all),

@@ -166,7 +166,9 @@ public final class EventDeliveries: Sendable {
         registry.collect { [self] text in
             let all = dispatchers.map { ($0, $0.status) }
             if all.isEmpty { return }
-            func family(_ name: String, _ kind: PrometheusText.Kind, _ help: String, _ value: (EventDispatcher.Status) -> Int) {
+            func family(
+                _ name: String, _ kind: PrometheusText.Kind, _ help: String, _ value: (EventDispatcher.Status) -> Int
+            ) {
                 text.family(name, kind, help)
                 for (dispatcher, status) in all { text.sample(name, dispatcher.labels, value(status)) }
             }

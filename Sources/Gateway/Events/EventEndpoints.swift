@@ -16,7 +16,10 @@ extension OperatorEndpoints {
             (request) throws(Problem) in
             Response(200, "application/json", try await events.list(EventQuery(request.query)))
         }
-        add("/events/replay", "`POST` sends events again: `?subscription=NAME&dead`, `&from=SEQUENCE` or `&since=TIME`.", method: "POST") {
+        add(
+            "/events/replay",
+            "`POST` sends events again: `?subscription=NAME&dead`, `&from=SEQUENCE` or `&since=TIME`.", method: "POST"
+        ) {
             (request) throws(Problem) in
             Response(200, "application/json", try await events.replay(EventQuery(request.query)))
         }
@@ -26,7 +29,8 @@ extension OperatorEndpoints {
             for dispatcher in try events.find(query) { dispatcher.resume() }
             return Response(200, "application/json", Array("{\"resumed\":true}\n".utf8))
         }
-        add("/events/dead", "`DELETE` removes a webhook's dead events.", method: "DELETE") { (request) throws(Problem) in
+        add("/events/dead", "`DELETE` removes a webhook's dead events.", method: "DELETE") {
+            (request) throws(Problem) in
             var count = 0
             for dispatcher in try events.find(EventQuery(request.query)) {
                 do throws(BucketError) { count += try await dispatcher.dropDead() } catch { throw Problem(error) }

@@ -109,11 +109,14 @@ private struct Simulation {
         #expect(inFlight.count <= limits.concurrency)
     }
 
-    /// An event that is too old may be dead before that is written.
-    func unwrittenDead(_ event: BucketEvent) -> Bool { now.wall - event.time > limits.maximumAge }
+    /// An event that is too old may be dead before that is written, and one that is too far behind is discarded.
+    func unwrittenDead(_ event: BucketEvent) -> Bool {
+        now.wall - event.time > limits.maximumAge || event.sequence <= Int64(log.count) - limits.maximumPending
+    }
 
     mutating func respond() {
-        guard let id = inFlight.keys.sorted().randomElement(using: &dice), let shipment = inFlight.removeValue(forKey: id)
+        guard let id = inFlight.keys.sorted().randomElement(using: &dice),
+            let shipment = inFlight.removeValue(forKey: id)
         else { return }
         let isPoisoned = shipment.sequences.contains { poison.contains(log[Int($0 - 1)].object.name) }
         let result: DeliveryResult
@@ -139,6 +142,7 @@ private struct Simulation {
         // E5
         for event in log where event.sequence <= cursor && Self.isWanted(event) {
             let isKept = retries[event.sequence] != nil
+            if event.sequence <= Int64(log.count) - limits.maximumPending { continue }
             #expect(isKept || acknowledged.contains(event.sequence), "the cursor has passed \(event.sequence)")
         }
     }
@@ -267,7 +271,8 @@ private struct Simulation {
         simulation.read()
         let shipment = simulation.state.next(at: simulation.now)
         let first = try #require(shipment)
-        simulation.state.finished(first.id, .failed(cause: "status 429", retryAfter: 86_400_000_000), at: simulation.now)
+        simulation.state.finished(
+            first.id, .failed(cause: "status 429", retryAfter: 86_400_000_000), at: simulation.now)
         let early = simulation.state.next(at: simulation.now)
         #expect(early == nil)
         // At most an hour, whatever the sink says.
