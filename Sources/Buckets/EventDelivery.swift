@@ -1,3 +1,5 @@
+import Wire
+
 /// An event that a subscription sends again later, or has given up.
 public struct EventRetry: Sendable, Equatable {
     /// The event's number.

@@ -91,22 +91,12 @@ final class Service: Sendable {
         feed = configuration.feed
         observer = configuration.observer(sink, registry, traces, feed)
         health = Health(executor: loops[0])
-        var limits = configuration.limits
-        // Files, operator connections and connections to services need descriptors too: half of them stay free.
-        limits.connections = max(1, min(limits.connections, descriptors / 2 / loops.count))
-        if limits.connections < configuration.limits.connections {
-            // The limit per address must stay below the reduced total.
-            limits.leaveRoom()
-        }
+        let limits = configuration.limits(descriptors, loops: loops.count)
         server = HTTPServer(loops: loops, limits: limits)
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         consoleServer = HTTPServer(loops: [loops[0]], limits: configuration.limits.forConsole)
         credentials = try configuration.credentials().map(TLSCredentials.init)
-        let https = configuration.https
-        certificates = WatchedFiles([
-            https.certificate == Configuration.HTTPS.selfSigned ? nil : https.certificate,
-            https.key, https.clients.authorities, https.clients.revoked,
-        ])
+        certificates = configuration.https.files
         linkFiles = WatchedFiles([configuration.links.keys])
         uploadFiles = WatchedFiles([configuration.uploads.keys])
         s3Files = WatchedFiles([configuration.s3.keys, configuration.s3.sessionKeys])
@@ -407,5 +397,17 @@ extension Configuration {
     /// A value for each bucket, by its name.
     fileprivate func byBucket<Value>(_ value: (Bucket) -> Value) -> [BytewiseString: Value] {
         Dictionary(uniqueKeysWithValues: buckets.map { (BytewiseString($0.name), value($0)) })
+    }
+}
+
+extension Configuration {
+    /// The limits of each loop's connections, with so many descriptors for the process.
+    fileprivate func limits(_ descriptors: Int, loops: Int) -> ServerLimits {
+        var limits = limits
+        // Files, operator connections and connections to services need descriptors too: half of them stay free.
+        limits.connections = max(1, min(limits.connections, descriptors / 2 / loops))
+        // The limit per address must stay below the reduced total.
+        if limits.connections < self.limits.connections { limits.leaveRoom() }
+        return limits
     }
 }

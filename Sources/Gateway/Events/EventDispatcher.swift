@@ -28,57 +28,57 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     /// Settled events are written after this time, or when there are so many.
-    private static let settleDelay: UInt64 = 200_000_000
-    private static let settleCount = 256
+    static let settleDelay: UInt64 = 200_000_000
+    static let settleCount = 256
     /// How often it looks for what no commit, response or timer has announced.
-    private static let checkInterval: UInt64 = 30_000_000_000
+    static let checkInterval: UInt64 = 30_000_000_000
     /// The pause after a failure of the store.
-    private static let storeDelay: UInt64 = 1_000_000_000
+    static let storeDelay: UInt64 = 1_000_000_000
     /// How often the figures are measured, at most.
-    private static let showInterval: UInt64 = 250_000_000
+    static let showInterval: UInt64 = 250_000_000
     /// How long dead events are kept, in microseconds: 7 days.
-    private static let deadRetention: Int64 = 7 * 86_400 * 1_000_000
-    private static let permissionLifetime: UInt64 = 24 * 3_600_000_000_000
-    private static let maximumPermissionDelay: UInt64 = 60_000_000_000
+    static let deadRetention: Int64 = 7 * 86_400 * 1_000_000
+    static let permissionLifetime: UInt64 = 24 * 3_600_000_000_000
+    static let maximumPermissionDelay: UInt64 = 60_000_000_000
 
     /// The name of the subscription.
     let name: String
     let bucket: String
     let log: any EventDeliveryLog
-    private let loop: EventLoop
-    private let logger: Logger
-    private let duration: PrometheusHistogram
-    private var sender: WebhookSender
-    private var subscription: EventSubscription
-    private let shown = Lock(Status())
-    private let newest = Atomic<Int64>(0)
-    private let wakePending = Atomic<Bool>(false)
+    let loop: EventLoop
+    let logger: Logger
+    let duration: PrometheusHistogram
+    var sender: WebhookSender
+    var subscription: EventSubscription
+    let shown = Lock(Status())
+    let newest = Atomic<Int64>(0)
+    let wakePending = Atomic<Bool>(false)
 
     /// nil until the progress is read.
-    private var state: DeliveryState?
-    private var base = DeliveryCounts()
-    private var told = DeliveryCounts()
-    private var wasFailing = false
-    private var sending: [Int: Task<Void, Never>] = [:]
-    private var isReading = false
-    private var isSettling = false
+    var state: DeliveryState?
+    var base = DeliveryCounts()
+    var told = DeliveryCounts()
+    var wasFailing = false
+    var sending: [Int: Task<Void, Never>] = [:]
+    var isReading = false
+    var isSettling = false
     /// Whether nothing new begins: a change is made, or it is closed.
-    private var isHalted = false
-    private var isClosed = false
-    private var idleWaiters: [UnsafeContinuation<Void, Never>] = []
+    var isHalted = false
+    var isClosed = false
+    var idleWaiters: [UnsafeContinuation<Void, Never>] = []
     /// Times of the loop's clock.
-    private var settleTime: UInt64?
-    private var storeTime: UInt64 = 0
-    private var checkTime: UInt64 = 0
-    private var showTime: UInt64 = 0
-    private var mustShow = false
-    private var permissionTime: UInt64 = 0
-    private var permissionDelay: UInt64 = 1_000_000_000
-    private var isPermitted = false
+    var settleTime: UInt64?
+    var storeTime: UInt64 = 0
+    var checkTime: UInt64 = 0
+    var showTime: UInt64 = 0
+    var mustShow = false
+    var permissionTime: UInt64 = 0
+    var permissionDelay: UInt64 = 1_000_000_000
+    var isPermitted = false
     /// The shortest time between two requests that the sink permits, in microseconds.
-    private var permittedInterval: Int64 = 0
-    private var isAsking = false
-    private var timer: LoopTimer?
+    var permittedInterval: Int64 = 0
+    var isAsking = false
+    var timer: LoopTimer?
 
     init(
         _ sender: WebhookSender, _ log: any EventDeliveryLog, loop: EventLoop, logger: Logger,
@@ -115,14 +115,14 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         }
     }
 
-    private var now: DeliveryTime {
+    var now: DeliveryTime {
         DeliveryTime(wall: SystemClock.microseconds(), ticks: Int64(EventLoop.monotonicNow() / 1000))
     }
 
     // MARK: The loop
 
     /// Begins whatever can begin now.
-    private func step() {
+    func step() {
         loop.assertCurrent()
         if isClosed { return }
         let time = EventLoop.monotonicNow()
@@ -145,7 +145,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         arm(time)
     }
 
-    private func arm(_ time: UInt64) {
+    func arm(_ time: UInt64) {
         guard let timer else { return }
         var times = [checkTime]
         if mustShow { times.append(showTime) }
@@ -157,7 +157,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         loop.arm(timer, after: next - time)
     }
 
-    private func load(_ time: UInt64) {
+    func load(_ time: UInt64) {
         guard !isReading, time >= storeTime else { return }
         isReading = true
         Task(executorPreference: loop) { [self] in
@@ -171,7 +171,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         }
     }
 
-    private func readProgress() async throws(BucketError) {
+    func readProgress() async throws(BucketError) {
         let progress = try await log.subscriptionProgress(name)
         guard let progress else {
             throw BucketError(.unavailable, "the subscription has no cursor yet")
@@ -185,18 +185,18 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     /// The progress must be read again.
-    private func forget() {
+    func forget() {
         if let counts = state?.counts { base.add(counts) }
         state = nil
     }
 
-    private func failed(_ error: BucketError, _ what: Logger.Message) {
+    func failed(_ error: BucketError, _ what: Logger.Message) {
         storeTime = EventLoop.monotonicNow() + EventDispatcher.storeDelay
         logger.warning(
             what, metadata: ["subscription": "\(name)", "bucket": "\(bucket)", "cause": "\(error)"])
     }
 
-    private func read(_ time: UInt64) {
+    func read(_ time: UInt64) {
         guard !isReading, time >= storeTime, let (after, limit) = state?.wantsEvents else { return }
         isReading = true
         let newest = newest.load(ordering: .acquiring)
@@ -217,7 +217,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
 
     // MARK: Sending
 
-    private func send(_ shipment: Shipment) {
+    func send(_ shipment: Shipment) {
         sending[shipment.id] = Task(executorPreference: loop) { [self] in
             await deliver(shipment)
             sending[shipment.id] = nil
@@ -225,7 +225,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         }
     }
 
-    private func deliver(_ shipment: Shipment) async {
+    func deliver(_ shipment: Shipment) async {
         var events: [BucketEvent] = []
         do throws(BucketError) {
             for sequence in shipment.sequences {
@@ -258,7 +258,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     /// Logs the first failure after a success, and the first success after a failure.
-    private func tell(_ result: DeliveryResult) {
+    func tell(_ result: DeliveryResult) {
         var metadata: Logger.Metadata = ["subscription": "\(name)", "bucket": "\(bucket)"]
         switch result {
         case .delivered:
@@ -277,7 +277,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         }
     }
 
-    private func askPermission(_ time: UInt64) {
+    func askPermission(_ time: UInt64) {
         guard subscription.asksPermission, !isAsking, time >= permissionTime else { return }
         isAsking = true
         Task(executorPreference: loop) { [self] in
@@ -302,7 +302,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     /// Identifies the sender to sinks that are asked for their permission.
-    private static let host: String = {
+    static let host: String = {
         let size = 256
         let name = String(unsafeUninitializedCapacity: size) { bytes in
             bytes.withMemoryRebound(to: CChar.self) { gethostname($0.baseAddress!, size - 1) } == 0
@@ -313,7 +313,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
 
     // MARK: Settling
 
-    private func settle(_ time: UInt64) {
+    func settle(_ time: UInt64) {
         guard !isSettling, time >= storeTime, let unwritten = state?.unwritten, unwritten > 0 else { return }
         let due = settleTime ?? time + EventDispatcher.settleDelay
         settleTime = due
@@ -328,7 +328,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         }
     }
 
-    private func write(_ settlement: EventSettlement) async {
+    func write(_ settlement: EventSettlement) async {
         do throws(BucketError) {
             try await log.settleEvents(settlement)
             state?.written(settlement)
@@ -339,7 +339,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     /// What is done from time to time.
-    private func check(_ time: UInt64) {
+    func check(_ time: UInt64) {
         checkTime = time + EventDispatcher.checkInterval
         state?.expire(at: now)
         guard !isHalted else { return }
@@ -358,167 +358,5 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
                 failed(error, "events: not read")
             }
         }
-    }
-
-    // MARK: Changes
-
-    private var isIdle: Bool { sending.isEmpty && !isReading && !isSettling && !isAsking }
-
-    private func resumeIdle() {
-        guard isHalted, isIdle, !idleWaiters.isEmpty else { return }
-        let waiters = idleWaiters
-        idleWaiters = []
-        for waiter in waiters { waiter.resume() }
-    }
-
-    private func whenIdle() async {
-        while !isIdle { await withUnsafeContinuation { idleWaiters.append($0) } }
-    }
-
-    /// Runs a change of the stored progress while nothing is under way, and starts again from it.
-    private func change<Result: Sendable>(
-        _ body: () async throws(BucketError) -> Result
-    ) async throws(BucketError) -> Result {
-        guard !isHalted, !isClosed else { throw BucketError(.overloaded, "another change is under way") }
-        isHalted = true
-        defer {
-            isHalted = false
-            step()
-        }
-        await whenIdle()
-        if let settlement = state?.takeSettlement(at: now) { await write(settlement) }
-        let result = try await body()
-        // What follows from the old progress must not be written any more.
-        forget()
-        try await readProgress()
-        return result
-    }
-
-    /// Sends events again. Returns their number.
-    func replay(_ replay: EventReplay) async throws(BucketError) -> Int {
-        try await onLoop { [self] () async throws(BucketError) -> Int in
-            try await change { () async throws(BucketError) -> Int in
-                try await log.replayEvents(name, replay)
-            }
-        }
-    }
-
-    /// Removes the dead events. Returns their number.
-    func dropDead() async throws(BucketError) -> Int {
-        try await onLoop { [self] () async throws(BucketError) -> Int in
-            try await change { () async throws(BucketError) -> Int in
-                try await log.removeDeadEvents(name, before: .max)
-            }
-        }
-    }
-
-    /// Takes another configuration of the subscription. Requests under way end before.
-    func replace(_ sender: WebhookSender) {
-        loop.execute { [self] in
-            Task(executorPreference: loop) { [self] in
-                while isHalted, !isClosed { await Pause.sleep(EventDispatcher.settleDelay) }
-                let old = self.sender
-                do throws(BucketError) {
-                    try await change { () async throws(BucketError) in
-                        self.sender = sender
-                        subscription = sender.subscription
-                        (isPermitted, permissionTime, permittedInterval) = (false, 0, 0)
-                    }
-                } catch {
-                    failed(error, "events: progress not read")
-                }
-                await old.close()
-            }
-        }
-    }
-
-    /// Takes other keys for the next requests.
-    func replace(_ keys: WebhookKeys?) { loop.execute { [self] in sender.replace(keys) } }
-
-    /// Sends again to a sink that did not want events, or failed.
-    func resume() {
-        loop.execute { [self] in
-            state?.resume()
-            permissionTime = 0
-            step()
-        }
-    }
-
-    /// Runs work on the dispatcher's loop, from any task.
-    private func onLoop<Result: Sendable>(
-        _ body: @escaping @Sendable () async throws(BucketError) -> Result
-    ) async throws(BucketError) -> Result {
-        let task = Task(executorPreference: loop) { () async -> Swift.Result<Result, BucketError> in
-            do throws(BucketError) { return .success(try await body()) } catch { return .failure(error) }
-        }
-        return try await task.value.get()
-    }
-
-    /// Begins nothing more, waits for at most `limit` nanoseconds for what is under way, and writes what is settled.
-    func close(within limit: UInt64) async {
-        log.removeEventObserver(self)
-        let task = Task(executorPreference: loop) { [self] in
-            isHalted = true
-            let alarm = LoopTimer { [self] in for task in sending.values { task.cancel() } }
-            loop.arm(alarm, after: limit)
-            await whenIdle()
-            loop.disarm(alarm)
-            if let settlement = state?.takeSettlement(at: now) { await write(settlement) }
-            isClosed = true
-            if let timer { loop.disarm(timer) }
-            timer = nil
-            await sender.close()
-        }
-        await task.value
-    }
-
-    // MARK: Figures
-
-    private func show(_ time: UInt64) {
-        guard let state else { return }
-        mustShow = time < showTime
-        if mustShow { return }
-        showTime = time + EventDispatcher.showInterval
-        var counts = base
-        counts.add(state.counts)
-        var status = Status()
-        status.counts = counts
-        status.pending = state.pending
-        status.retries = state.retries
-        status.dead = state.deadKept
-        status.oldest = state.oldest
-        status.lastCause = state.lastCause
-        status.state =
-            state.isGone
-            ? "gone"
-            : subscription.asksPermission && !isPermitted
-                ? "asking" : state.isPaused ? "paused" : state.lastCause != nil ? "failing" : "delivering"
-        shown.withLock { $0 = status }
-        tellLosses(counts)
-    }
-
-    /// Logs what was given up, once for all of some time.
-    private func tellLosses(_ counts: DeliveryCounts) {
-        var metadata: Logger.Metadata = ["subscription": "\(name)", "bucket": "\(bucket)"]
-        if counts.dead > told.dead {
-            metadata["count"] = "\(counts.dead - told.dead)"
-            metadata["cause"] = "\(state?.lastCause ?? "none")"
-            logger.error("events given up: older than maximumAge; 'sluice events' lists them", metadata: metadata)
-        }
-        if counts.discarded > told.discarded {
-            metadata["count"] = "\(counts.discarded - told.discarded)"
-            metadata["cause"] = nil
-            logger.error("events discarded: more than maximumPending were pending", metadata: metadata)
-        }
-        told = counts
-    }
-}
-
-extension DeliveryCounts {
-    mutating func add(_ other: DeliveryCounts) {
-        settled += other.settled
-        failed += other.failed
-        dead += other.dead
-        discarded += other.discarded
     }
 }

@@ -58,6 +58,7 @@ public struct EventSubscription: Sendable {
         kinds.contains(kind) && paths.admits(name)
     }
 
+    /// Whether it gets events of a bucket.
     package func hasBucket(_ bucket: String) -> Bool {
         buckets.contains { BytewiseString.areEqual($0, bucket) }
     }
