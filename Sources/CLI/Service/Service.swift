@@ -167,7 +167,6 @@ final class Service: Sendable {
         registry.addStagedBytes(staged)
         registry.addWatches(watches)
         events.show(in: registry)
-        health.addNote("events") { [events, eventFailure] in eventFailure.withLock { $0 } ?? events.note }
         registry.addUploads(uploads, sessionDrivers.map { BytewiseString($0.name) })
         authenticator.show(in: registry, health)
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
@@ -178,6 +177,7 @@ final class Service: Sendable {
         health.addNote("links") { [linkFailure] in linkFailure.withLock { $0 } }
         health.addNote("uploads") { [uploadFailure] in uploadFailure.withLock { $0 } }
         health.addNote("s3") { [s3Failure] in s3Failure.withLock { $0 } }
+        health.addNote("events") { [events, eventFailure] in eventFailure.withLock { $0 } ?? events.note }
         registry.collect { [rulesFailure] text in
             let (failure, count) = rulesFailure.withLock { $0 }
             text.single(

@@ -38,7 +38,7 @@ package struct CloudEvent: Sendable {
             attributes.contentType, attributes.cacheControl, attributes.contentDisposition,
             attributes.contentEncoding, attributes.contentLanguage,
         ].reduce(0) { $0 + ($1?.utf8.count ?? 0) }
-        return 1400 + 4 * event.object.name.utf8.count + 3 * bucket.utf8.count + 2 * texts
+        return 1400 + 8 * event.object.name.utf8.count + 3 * bucket.utf8.count + 2 * texts
             + 2 * attributes.customMetadata.byteCount + 8 * attributes.customMetadata.count
     }
 

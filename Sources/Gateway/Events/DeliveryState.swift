@@ -172,6 +172,14 @@ package struct DeliveryState {
         if known.contains(where: { $0 <= readThrough }) { known = known.filter { $0 > readThrough } }
     }
 
+    /// Forgets pending events that are not wanted any more. Those that wait are sent anyway.
+    package mutating func keep(_ wants: (BucketEvent) -> Bool) {
+        for index in window.indices where window[index].status == .pending && !wants(window[index].event) {
+            window[index].status = .done
+        }
+        dropDone()
+    }
+
     /// The event of a shipment, if it is in the window.
     package func event(_ sequence: Int64) -> BucketEvent? { index(of: sequence).map { window[$0].event } }
 

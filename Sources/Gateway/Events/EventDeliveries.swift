@@ -44,6 +44,8 @@ public final class EventDeliveries: Sendable {
         self.registry = registry
         self.observer = observer
         self.traces = traces
+        registry.describe("sluice_events_recorded_total", "Events that were recorded with their changes.")
+        for (bucket, log) in logs { log.addEventObserver(RecordedEventCounter(bucket, registry)) }
     }
 
     /// Puts subscriptions into effect: new ones begin at the newest event, changed ones continue where they were, and those
@@ -210,5 +212,20 @@ public final class EventDeliveries: Sendable {
 extension EventDispatcher {
     fileprivate var labels: [PrometheusLabel] {
         [PrometheusLabel("bucket", bucket), PrometheusLabel("subscription", name)]
+    }
+}
+
+/// Counts the recorded events of a bucket.
+private final class RecordedEventCounter: EventObserver {
+    private let counters: [PrometheusCounter]
+
+    init(_ bucket: String, _ registry: PrometheusRegistry) {
+        counters = BucketEvent.Kind.allCases.map {
+            registry.counter("sluice_events_recorded_total", [("bucket", bucket), ("type", $0.name)])
+        }
+    }
+
+    func recorded(_ events: RecordedEvents) {
+        for (kind, _) in events.events { counters[Int(kind.rawValue) - 1].increment() }
     }
 }

@@ -60,16 +60,17 @@ extension EventDispatcher {
         loop.execute { [self] in
             Task(executorPreference: loop) { [self] in
                 while isHalted, !isClosed { await Pause.sleep(EventDispatcher.settleDelay) }
+                if isClosed { return await sender.close() }
+                isHalted = true
+                await whenIdle()
                 let old = self.sender
-                do throws(BucketError) {
-                    try await change { () async throws(BucketError) in
-                        self.sender = sender
-                        subscription = sender.subscription
-                        (isPermitted, permissionTime, permittedInterval) = (false, 0, 0)
-                    }
-                } catch {
-                    failed(error, "events: progress not read")
-                }
+                self.sender = sender
+                subscription = sender.subscription
+                (isPermitted, permissionTime, permittedInterval) = (false, 0, 0)
+                state?.limits = subscription.limits
+                state?.keep { sender.subscription.wants($0.kind, $0.object.name) }
+                isHalted = false
+                step()
                 await old.close()
             }
         }

@@ -141,7 +141,6 @@ def test_a_sink_that_hangs_delays_nobody_else_and_ends_in_time(launch):
         wait_until(lambda: len(other.posts()) == 30)
         assert time.monotonic() - begun < 5
         wait_until(lambda: state(server)[0]["failed"] >= 8, what=lambda: state(server))
-        assert hanging.most <= 2 + 1
         wait_until(lambda: state(server)[0]["state"] == "paused")
         assert "no response in time" in state(server)[0]["lastCause"]
         # Readiness has a note, and nothing else.
