@@ -92,6 +92,9 @@ public protocol EventDeliveryLog: EventLog {
     /// for that.
     func beginSubscriptions(_ names: [String], recording filter: EventFilter?)
 
+    /// Begins a subscription at the newest event, if it has not begun.
+    func beginSubscription(_ name: String) async throws(BucketError)
+
     /// nil if the subscription has not begun.
     func subscriptionProgress(_ name: String) async throws(BucketError) -> SubscriptionProgress?
 

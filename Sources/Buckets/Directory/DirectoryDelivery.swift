@@ -24,6 +24,10 @@ extension DirectoryBucket: EventDeliveryLog {
         if !names.isEmpty { submit(.settleEvents(.begin(names))) }
     }
 
+    public func beginSubscription(_ name: String) async throws(BucketError) {
+        _ = try await change("", .settleEvents(.begin([name])), Preconditions())
+    }
+
     public func subscriptionProgress(_ name: String) async throws(BucketError) -> SubscriptionProgress? {
         let directory = try await openDirectory()
         do throws(SQLiteError) {

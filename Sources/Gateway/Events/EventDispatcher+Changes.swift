@@ -103,7 +103,10 @@ extension EventDispatcher {
         log.removeEventObserver(self)
         let task = Task(executorPreference: loop) { [self] in
             isHalted = true
-            let alarm = LoopTimer { [self] in for task in sending.values { task.cancel() } }
+            let alarm = LoopTimer { [self] in
+                asking?.cancel()
+                for task in sending.values { task.cancel() }
+            }
             loop.arm(alarm, after: limit)
             await whenIdle()
             loop.disarm(alarm)

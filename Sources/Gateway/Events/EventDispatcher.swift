@@ -61,6 +61,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     var wasFailing = false
     var sending: [Int: Task<Void, Never>] = [:]
     var isReading = false
+    var isStoreFailing = false
     var isSettling = false
     /// Whether nothing new begins: a change is made, or it is closed.
     var isHalted = false
@@ -78,6 +79,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     /// The shortest time between two requests that the sink permits, in microseconds.
     var permittedInterval: Int64 = 0
     var isAsking = false
+    var asking: Task<Void, Never>?
     var timer: LoopTimer?
 
     init(
@@ -172,10 +174,13 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     func readProgress() async throws(BucketError) {
-        let progress = try await log.subscriptionProgress(name)
-        guard let progress else {
-            throw BucketError(.unavailable, "the subscription has no cursor yet")
+        var progress = try await log.subscriptionProgress(name)
+        if progress == nil {
+            // It is not written yet, or could not be.
+            try await log.beginSubscription(name)
+            progress = try await log.subscriptionProgress(name)
         }
+        guard let progress else { throw BucketError(.unavailable, "the subscription has no cursor") }
         let bounds = try await log.eventBounds()
         if bounds.newest > newest.load(ordering: .acquiring) { newest.store(bounds.newest, ordering: .releasing) }
         forget()
@@ -192,6 +197,9 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
 
     func failed(_ error: BucketError, _ what: Logger.Message) {
         storeTime = EventLoop.monotonicNow() + EventDispatcher.storeDelay
+        // Once until the store works again.
+        if isStoreFailing { return }
+        isStoreFailing = true
         logger.warning(
             what, metadata: ["subscription": "\(name)", "bucket": "\(bucket)", "cause": "\(error)"])
     }
@@ -280,7 +288,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     func askPermission(_ time: UInt64) {
         guard subscription.asksPermission, !isAsking, time >= permissionTime else { return }
         isAsking = true
-        Task(executorPreference: loop) { [self] in
+        asking = Task(executorPreference: loop) { [self] in
             let result = await sender.askPermission(origin: Self.host)
             let time = EventLoop.monotonicNow()
             isAsking = false
@@ -332,6 +340,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         do throws(BucketError) {
             try await log.settleEvents(settlement)
             state?.written(settlement)
+            isStoreFailing = false
         } catch {
             state?.notWritten(settlement)
             failed(error, "events: what was settled is not written; it may be sent again")
