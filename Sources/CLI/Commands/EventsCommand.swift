@@ -1,14 +1,15 @@
 import ArgumentParser
+import ClientCommands
 import Gateway
 import Wire
 
-/// `sluice events`: webhooks.
+/// `sluice events`: webhooks, and the client's `tail`.
 struct EventsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "events",
-        abstract: "Webhooks: what waits and what is dead; send events again, make keys.",
+        abstract: "Follow the changes of a bucket; webhooks: what waits and what is dead, keys.",
         subcommands: [
-            ListSubscriptions.self, ListEvents.self, ReplayEvents.self, ResumeEvents.self, DropEvents.self,
+            EventsTail.self, ListSubscriptions.self, ListEvents.self, ReplayEvents.self, ResumeEvents.self, DropEvents.self,
             NewWebhookKey.self,
         ])
 }

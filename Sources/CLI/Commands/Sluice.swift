@@ -17,7 +17,7 @@ struct Sluice: ParsableCommand {
                     Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self, EventsCommand.self,
                     S3Command.self,
                 ]),
-            CommandGroup(name: "Client", subcommands: ClientCommands.all),
+            CommandGroup(name: "Client", subcommands: ClientCommands.all.filter { $0 != Events.self }),
             CommandGroup(name: "Shell", subcommands: [Completion.self, Manual.self]),
         ])
 

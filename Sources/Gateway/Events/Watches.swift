@@ -28,6 +28,9 @@ public final class Watches: Sendable {
         for watchers in buckets { watchers.wakeAll() }
     }
 
+    /// The number of those that have nothing to read.
+    var waiting: Int { state.withLock { $0.buckets }.reduce(0) { $0 + $1.count } }
+
     var hasEnded: Bool { state.withLock { $0.hasEnded } }
 
     fileprivate func add(_ watchers: Watchers) { state.withLock { $0.buckets.append(watchers) } }
@@ -97,6 +100,9 @@ public final class Watchers: EventObserver {
         }
         for pause in woken { pause.end() }
     }
+
+    /// The number of waiting requests.
+    var count: Int { state.withLock { $0.waiters.count } }
 
     /// The number of commits so far, for ``wait(_:after:unless:atMost:)``.
     var version: UInt64 { state.withLock { $0.version } }

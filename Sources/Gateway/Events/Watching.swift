@@ -77,7 +77,9 @@ extension OperationHandler {
             let now = EventLoop.monotonicNow()
             if now >= deadline || watchers.watches.hasEnded { break }
             let before = position
+            context.exchange.endsWithInput = true
             position = await watchers.wait(prefix, after: position, unless: version, atMost: deadline - now)
+            context.exchange.endsWithInput = false
             context.record.waitedNanoseconds += EventLoop.monotonicNow() - now
             if context.exchange.isClientGone { throw RequestContext.clientGone }
             try await check(before, watchers)
