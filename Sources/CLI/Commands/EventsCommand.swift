@@ -9,7 +9,8 @@ struct EventsCommand: ParsableCommand {
         commandName: "events",
         abstract: "Follow the changes of a bucket; webhooks: what waits and what is dead, keys.",
         subcommands: [
-            EventsTail.self, ListSubscriptions.self, ListEvents.self, ReplayEvents.self, ResumeEvents.self, DropEvents.self,
+            EventsTail.self, ListSubscriptions.self, ListEvents.self, ReplayEvents.self, ResumeEvents.self,
+            DropEvents.self,
             NewWebhookKey.self,
         ])
 }
