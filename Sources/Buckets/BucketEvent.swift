@@ -1,5 +1,6 @@
 /// A change of an object, recorded in the transaction that made it.
 public struct BucketEvent: Sendable {
+    /// What has changed.
     public enum Kind: Int64, Sendable, CaseIterable {
         /// The object was created or replaced.
         case finalized = 1

@@ -77,7 +77,8 @@ extension Configuration {
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
         ] + TraceConfiguration.settings + linkSettings + UploadConfiguration.settings
-        + FirebaseConfiguration.settings + S3Configuration.settings + ConsoleConfiguration.settings + EventConfiguration.settings + connectionSettings
+        + FirebaseConfiguration.settings + S3Configuration.settings + ConsoleConfiguration.settings
+        + EventConfiguration.settings + connectionSettings
         + streamSettings
         + upstreamSettings
 

@@ -97,11 +97,7 @@ final class Service: Sendable {
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         consoleServer = HTTPServer(loops: [loops[0]], limits: configuration.limits.forConsole)
         credentials = try configuration.credentials().map(TLSCredentials.init)
-        let https = configuration.https
-        certificates = WatchedFiles([
-            https.certificate == Configuration.HTTPS.selfSigned ? nil : https.certificate,
-            https.key, https.clients.authorities, https.clients.revoked,
-        ])
+        certificates = configuration.https.watchedFiles
         linkFiles = WatchedFiles([configuration.links.keys])
         uploadFiles = WatchedFiles([configuration.uploads.keys])
         s3Files = WatchedFiles([configuration.s3.keys, configuration.s3.sessionKeys])
@@ -134,11 +130,16 @@ final class Service: Sendable {
         watchHealth(health, on: loops[0])
         try listen(configuration, callers)
         tell(rules, since: nil)
+        startWork(on: loops)
+        manager.ready()
+    }
+
+    /// Starts what is done from time to time.
+    private func startWork(on loops: [EventLoop]) {
         watchFiles(on: loops[0])
         startUploads(on: loops[0])
         startEvents(on: loops[0])
         startWatchdog(loops)
-        manager.ready()
     }
 
     private func warn(acceptsUnsigned: Bool, connections: Int) {
@@ -393,5 +394,15 @@ extension Configuration {
     /// A value for each bucket, by its name.
     fileprivate func byBucket<Value>(_ value: (Bucket) -> Value) -> [BytewiseString: Value] {
         Dictionary(uniqueKeysWithValues: buckets.map { (BytewiseString($0.name), value($0)) })
+    }
+}
+
+extension Configuration.HTTPS {
+    /// The files that are reloaded when they change.
+    fileprivate var watchedFiles: WatchedFiles {
+        WatchedFiles([
+            certificate == Configuration.HTTPS.selfSigned ? nil : certificate, key, clients.authorities,
+            clients.revoked,
+        ])
     }
 }
