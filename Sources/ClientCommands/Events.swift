@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice events`: the changes of buckets.
 package struct Events: ParsableCommand {

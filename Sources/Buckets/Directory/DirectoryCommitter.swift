@@ -124,7 +124,7 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     /// Tells the observers what was recorded. It can be read already.
     private func tell(_ events: EventTable, _ directory: OpenDirectory) {
-        directory.eventBounds.withLock { $0 = events.bounds }
+        directory.eventBounds.withLock { $0 = events.knownBounds }
         guard let recorded = events.takeCommitted() else { return }
         for observer in observers.withLock({ $0 }) { observer.recorded(recorded) }
     }

@@ -70,14 +70,16 @@ final class EventTable {
 
     /// Which events are recorded.
     private var filter: EventFilter?
-    /// Whether the transaction was begun with ``begin(_:)``.
-    private var isRecording = false
+    /// Whether the transaction has changes of which not all are recorded.
+    private var hasGap = false
     /// After this transaction, and after the last one.
     private(set) var bounds: EventBounds
     private var savedBounds: EventBounds
-    /// Whether every change since ``EventBounds/start`` is recorded, and the file says so.
+    /// Whether every change since ``EventBounds/start`` is recorded.
     private var isMarked: Bool
     private var savedIsMarked: Bool
+    /// Whether the file says so, perhaps wrongly.
+    private var isMarkedInFile: Bool
     private var pending: [(kind: BucketEvent.Kind, name: String)] = []
     private var committed: [(kind: BucketEvent.Kind, name: String)] = []
 
@@ -96,22 +98,24 @@ final class EventTable {
             start: try connection.integer("SELECT start FROM event_state"),
             newest: try connection.integer("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'"))
         savedBounds = bounds
-        isMarked = try connection.integer(EventTable.isContinued) > 0
-        savedIsMarked = isMarked
+        isMarkedInFile = try connection.integer(EventTable.isContinued) > 0
         // An older version has written meanwhile, if the counters differ. The next transaction begins a new history.
-        if isMarked, try connection.integer(EventTable.isCurrent) == 0 { isMarked = false }
+        isMarked = isMarkedInFile ? try connection.integer(EventTable.isCurrent) > 0 : false
+        savedIsMarked = isMarked
     }
 
     private static let isCurrent = """
         SELECT (generation, objects, bytes) IS (SELECT last_generation, objects, bytes FROM state) FROM event_state
         """
 
+    /// As of the last commit; nil if the next transaction begins a new history first.
+    var knownBounds: EventBounds? { filter?.isComplete == true && !isMarked ? nil : bounds }
+
     // MARK: Transactions
 
     /// Begins a transaction with changes. Begins a new history if the filter is complete and there is none.
     func begin(_ filter: EventFilter?) throws(SQLiteError) {
         self.filter = filter
-        isRecording = true
         guard let filter, filter.isComplete, !isMarked else { return }
         let isFirst = try connection.integer("SELECT count(*) FROM event_state WHERE generation IS NULL") > 0
         // Skips a number, so that a reader that has read up to the last one must start over.
@@ -137,17 +141,17 @@ final class EventTable {
     /// Saves to which state of the index the history leads. Called before each commit.
     /// - Parameter hasChanged: Whether the counters of the index have changed.
     func save(_ hasChanged: Bool) throws(SQLiteError) {
-        guard isRecording else { return }
-        if filter?.isComplete == true {
-            if hasChanged { try saveMark.run() }
-        } else if savedIsMarked {
+        if hasGap, isMarkedInFile {
             try connection.execute("UPDATE event_state SET generation = -1")
             isMarked = false
+        } else if hasChanged, filter?.isComplete == true {
+            try saveMark.run()
         }
     }
 
     func commit() {
-        isRecording = false
+        if isMarked { isMarkedInFile = true } else if hasGap { isMarkedInFile = false }
+        hasGap = false
         savedBounds = bounds
         savedIsMarked = isMarked
         committed += pending
@@ -155,7 +159,7 @@ final class EventTable {
     }
 
     func rollback() {
-        isRecording = false
+        hasGap = false
         bounds = savedBounds
         isMarked = savedIsMarked
         pending = []
@@ -173,6 +177,7 @@ final class EventTable {
     /// Records the object of this name as it is in the index now, if the filter wants it.
     /// - Parameter time: Microseconds since 1970.
     func record(_ kind: BucketEvent.Kind, of name: String, at time: Int64, other: Int64?) throws(SQLiteError) {
+        hasGap = hasGap || filter?.isComplete != true
         guard let filter, filter.wants(kind, name) else { return }
         insert.bind(1, name)
         insert.bind(2, kind.rawValue)

@@ -96,7 +96,7 @@ final class Service: Sendable {
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         consoleServer = HTTPServer(loops: [loops[0]], limits: configuration.limits.forConsole)
         credentials = try configuration.credentials().map(TLSCredentials.init)
-        certificates = configuration.https.files
+        certificates = configuration.https.watchedFiles
         linkFiles = WatchedFiles([configuration.links.keys])
         uploadFiles = WatchedFiles([configuration.uploads.keys])
         s3Files = WatchedFiles([configuration.s3.keys, configuration.s3.sessionKeys])
@@ -134,11 +134,16 @@ final class Service: Sendable {
         try applyEvents(configuration)
         try listen(configuration, callers)
         tell(rules, since: nil)
+        startWork(on: loops)
+        manager.ready()
+    }
+
+    /// Starts what is done from time to time.
+    private func startWork(on loops: [EventLoop]) {
         watchFiles(on: loops[0])
         startUploads(on: loops[0])
         startEvents(on: loops[0])
         startWatchdog(loops)
-        manager.ready()
     }
 
     private func warn(acceptsUnsigned: Bool, connections: Int) {
@@ -409,5 +414,15 @@ extension Configuration {
         // The limit per address must stay below the reduced total.
         if limits.connections < self.limits.connections { limits.leaveRoom() }
         return limits
+    }
+}
+
+extension Configuration.HTTPS {
+    /// The files that are reloaded when they change.
+    fileprivate var watchedFiles: WatchedFiles {
+        WatchedFiles([
+            certificate == Configuration.HTTPS.selfSigned ? nil : certificate, key, clients.authorities,
+            clients.revoked,
+        ])
     }
 }

@@ -23,16 +23,6 @@ final class WatchedFiles: Sendable {
     var haveChanged: Bool { seen.withLock { $0 } != paths.map(FileStamp.init) }
 }
 
-extension Configuration.HTTPS {
-    /// The files of the TLS listener.
-    var files: WatchedFiles {
-        WatchedFiles([
-            certificate == Configuration.HTTPS.selfSigned ? nil : certificate, key, clients.authorities,
-            clients.revoked,
-        ])
-    }
-}
-
 /// The rules in effect.
 struct RulesInEffect {
     /// The configuration that names the rules.

@@ -146,7 +146,7 @@ public final class Exchange: @unchecked Sendable {
     /// Whether the client reset the stream or the connection ended.
     public var isClientGone: Bool { stream.isGone }
 
-    /// Whether a client of HTTP/1.1 that stops sending counts as gone. Normally it may still want the response; but while
+    /// Whether a client that stops sending counts as gone. Normally it may still want the response; but while
     /// a request waits for a long time, this is how a client that has ended is noticed.
     public var endsWithInput: Bool {
         get { stream.endsWithInput }

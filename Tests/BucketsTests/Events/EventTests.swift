@@ -164,7 +164,12 @@ struct EventTests {
         // As it deletes an object.
         _ = try execute("DELETE FROM objects WHERE name = 'a'")
         _ = try execute("UPDATE state SET objects = objects - 1, bytes = bytes - 1")
+        _ = try execute(
+            "CREATE TRIGGER poison BEFORE INSERT ON objects WHEN NEW.name = 'poison' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
         try await withBucket { bucket async throws in
+            // A transaction that fails does not hide it.
+            #expect((try? await bucket.put("poison", [1])) == nil)
             #expect(try await bucket.bounds() == EventBounds(start: 3, newest: 3))
         }
         // The tables are added to a file without them, and numbers begin where nobody can have one.

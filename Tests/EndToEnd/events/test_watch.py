@@ -156,7 +156,7 @@ def test_the_rules_decide(ruled, tmp_path):
         pending = pool.submit(wire.call, "GET", f"/b/photos/o?watch={last}&wait=30s")
         waits(ruled, 1)
         (tmp_path / "watch.rules").write_text(RULES.replace("allow list: if request.path != /b/photos/o/secret;", ""))
-        wait_until(lambda: wire.call("GET", "/b/photos/o").status == 403, what="the rules")
+        wait_until(lambda: wire.call("GET", "/b/photos/o/").status == 403, what="the rules")
         wire.stored("d", b"x")
         pending.result().is_problem("unauthorized")
 
