@@ -145,7 +145,8 @@ install: $(DIST)/sluice
 	install -D -m 0644 deploy/sluice.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
 	install -D -m 0644 -t $(DOCUMENTS) README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
 	! test -e $(RE2_NOTICES) || install -m 0644 $(RE2_NOTICES) $(DOCUMENTS)/RE2.copyright
-	install -D -m 0644 -t $(DOCUMENTS)/docs docs/*.md docs/*.png Sources/Gateway/NativeAPI/openapi.yaml
+	install -D -m 0644 -t $(DOCUMENTS)/docs docs/*.md Sources/Gateway/NativeAPI/openapi.yaml
+	install -D -m 0644 -t $(DOCUMENTS)/docs/images docs/images/*.png
 	for target in SecurityRules SluiceStorage; do \
 	    install -D -m 0644 -t $(DOCUMENTS)/docs/$$target Sources/$$target/$$target.docc/*.md; done
 	install -D -m 0644 -t $(DOCUMENTS)/examples config/* deploy/README.md

@@ -34,6 +34,7 @@ package enum ClientCommands {
     /// All of them, in the order of the help.
     package static let all: [any ParsableCommand.Type] = [
         Put.self, Get.self, Cat.self, List.self, Stat.self, Remove.self, Move.self, Copy.self, Sync.self, Meta.self,
+        Events.self,
     ]
 
     /// The name of the program that performs them.

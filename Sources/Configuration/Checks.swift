@@ -14,6 +14,7 @@ extension ConfigurationReader {
         checkCallers()
         checkS3()
         checkConsole()
+        checkEvents()
         checkLimits()
         checkTraces()
     }

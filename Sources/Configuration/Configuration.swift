@@ -97,6 +97,8 @@ public struct Configuration: Sendable {
     public var issuers: [Issuer] = []
     /// Static tokens.
     public var tokens: [Token] = []
+    /// Subscriptions of webhooks, sorted by name.
+    public var events: [EventSink] = []
     /// The limits of caller groups.
     public var callers: [CallerGroup] = []
     /// The configuration file, if a secret stands in it.
@@ -107,6 +109,7 @@ public struct Configuration: Sendable {
     public var firebase = FirebaseConfiguration()
     public var s3 = S3Configuration()
     public var console = ConsoleConfiguration()
+    public var eventOptions = EventConfiguration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.
     public var temporaryDirectory: String?
     /// Sorted by name.

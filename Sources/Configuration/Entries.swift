@@ -2,7 +2,8 @@ import Gateway
 import Wire
 import YAML
 
-/// A named entry of a mapping whose names the operator chooses: a bucket, an issuer, a token or a caller group.
+/// A named entry of a mapping whose names the operator chooses: a bucket, an issuer, a token, a caller
+/// group or a webhook.
 protocol ConfigurationEntry: Sendable {
     /// The key of the mapping.
     static var section: String { get }
@@ -29,7 +30,7 @@ extension ConfigurationEntry {
 extension Configuration {
     /// The kinds of entries, in the order in which they are printed.
     static let sections: [any ConfigurationEntry.Type] = [
-        Issuer.self, Token.self, CallerGroup.self, Bucket.self,
+        Issuer.self, Token.self, CallerGroup.self, EventSink.self, Bucket.self,
     ]
 
     /// The full paths of the keys of all entries.

@@ -156,6 +156,26 @@ extension Setting {
         }
     }
 
+    /// The URL of a webhook, whose query may be a secret: it is never printed and never quoted in an error.
+    static func webhook(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let form = "a URL such as https://hooks.example.com/sluice"
+        let type = form + ", or null"
+        var setting = Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            if input.isNull { return nil }
+            let text = try input.text(type)
+            guard Origin.cut(text) != nil, !text.hasSuffix("?<redacted>") else {
+                throw SettingError(message: "expected \(form)", mark: input.node.mark)
+            }
+            return text
+        } print: {
+            $0.map { YAMLText.scalar($0.contains("?") ? $0.prefix { $0 != "?" } + "?<redacted>" : $0) } ?? "null"
+        }
+        setting.isSecret = { $0[keyPath: field]?.contains("?") == true }
+        return setting
+    }
+
     /// The URL of an HTTP proxy. Its user is never printed and never quoted in an error.
     static func proxy(
         _ path: String, _ field: WritableKeyPath<Root, ProxyAddress?> & Sendable, _ meaning: String

@@ -77,7 +77,8 @@ extension Configuration {
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
         ] + TraceConfiguration.settings + linkSettings + UploadConfiguration.settings
-        + FirebaseConfiguration.settings + S3Configuration.settings + ConsoleConfiguration.settings + connectionSettings
+        + FirebaseConfiguration.settings + S3Configuration.settings + ConsoleConfiguration.settings
+        + EventConfiguration.settings + connectionSettings
         + streamSettings
         + upstreamSettings
 
@@ -250,7 +251,7 @@ extension Configuration.Bucket: ConfigurationEntry {
                 "Whether names with # [ ] * ? are rejected."),
         ]
     /// Why a text is not a valid name pattern; nil if it is.
-    private static func patternFault(_ text: String) -> String? {
+    static func patternFault(_ text: String) -> String? {
         do throws(PathRules.PatternError) {
             _ = try PathRules(allowed: [text], denied: [])
             return nil

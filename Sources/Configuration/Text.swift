@@ -11,6 +11,7 @@ extension Configuration {
         writer.write(issuers, overrides)
         writer.write(tokens, overrides)
         writer.write(callers, overrides)
+        writer.write(events, overrides)
         for bucket in buckets {
             let parents = ["buckets", bucket.name]
             let given = bucket.givenStores
@@ -52,6 +53,8 @@ extension Configuration {
             ])
         writer.explain(Token.self, "example", ["sha256": "\"\(Token.exampleDigest)\""])
         writer.explain(CallerGroup.self, "default", [:])
+        writer.explain(
+            EventSink.self, "example", ["url": "https://hooks.example.com/sluice", "buckets": "[example]"])
         // One bucket for each kind of store, with the required keys. Each key is explained once.
         let names = ["directory": "example", "gcs": "example-gcs", "s3": "example-s3"]
         let examples = [

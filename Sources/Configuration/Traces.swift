@@ -40,36 +40,8 @@ public struct TraceConfiguration: Sendable, Equatable {
 
 extension TraceConfiguration {
     /// The fields of the file ``headers``, with names in lower case.
-    /// - Throws: ``TraceConfiguration/BadHeaders``, which quotes nothing of the file.
-    func fields() throws(BadHeaders) -> HeaderFields {
-        var fields = HeaderFields()
-        guard let headers else { return fields }
-        let contents: [UInt8]
-        do throws(SystemError) {
-            contents = try File.contents(of: headers, limit: 1 << 16)
-        } catch { throw BadHeaders(description: "\(headers): \(error)") }
-        for (index, line) in contents.split(
-            separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false
-        ).enumerated() {
-            let line = ASCII.trimmed(line.filter { $0 != UInt8(ascii: "\r") }[...])
-            if line.isEmpty { continue }
-            guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > line.startIndex,
-                line[..<colon].allSatisfy(ASCII.isToken),
-                line[colon...].allSatisfy({ ASCII.isVisible($0) || $0 == 0x20 })
-            else {
-                throw BadHeaders(description: "\(headers):\(index + 1): expected 'name: value'")
-            }
-            let name = String(decoding: line[..<colon].map(ASCII.lowercased), as: UTF8.self)
-            fields.append(
-                name: name,
-                String(decoding: ASCII.trimmed(line[(colon + 1)...]), as: UTF8.self))
-        }
-        return fields
-    }
-
-    /// Why the file of fields can't be used.
-    struct BadHeaders: Error, CustomStringConvertible {
-        let description: String
+    func fields() throws(FieldFile.Malformed) -> HeaderFields {
+        try headers.map { (file) throws(FieldFile.Malformed) in try FieldFile.read(file) } ?? HeaderFields()
     }
 
     /// The exporter's settings; nil if no spans are recorded.
@@ -89,7 +61,7 @@ extension ConfigurationReader {
         if let file = result.traces.certificateAuthorities {
             checkFile(file, "telemetry.traces.certificateAuthorities")
         }
-        do throws(TraceConfiguration.BadHeaders) { _ = try result.traces.fields() } catch {
+        do throws(FieldFile.Malformed) { _ = try result.traces.fields() } catch {
             report(
                 SettingError(message: "'telemetry.traces.headers': \(error)"),
                 at: "telemetry.traces.headers")

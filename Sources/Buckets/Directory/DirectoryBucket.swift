@@ -32,7 +32,7 @@ public final class DirectoryBucket: CopyingDriver {
 
     let pool: BlockingPool
     private let state: DirectoryState
-    private let committer: DirectoryCommitter
+    let committer: DirectoryCommitter
     /// The committer's only thread, owned by the bucket: the committer must not end its own thread.
     private let thread = BlockingPool(threads: 1)
     let clock: @Sendable () -> Int64
@@ -51,16 +51,19 @@ public final class DirectoryBucket: CopyingDriver {
     ///   - readers: The number of concurrent lookups; one per loop is recommended.
     ///   - clock: Microseconds since 1970.
     ///   - stopLimit: How long a session's call waits for the append that it stops, in nanoseconds.
+    ///   - filter: The events that are recorded from the first change on.
     /// - Throws: ``BucketError`` if the directory can't be used, is in use, or is not a bucket.
     public init(
         path: String, pool: BlockingPool, readers: Int = Processors.available(),
-        clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds, stopLimit: UInt64 = 30_000_000_000
+        clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds, stopLimit: UInt64 = 30_000_000_000,
+        recording filter: EventFilter? = nil
     ) throws(BucketError) {
         self.stopLimit = stopLimit
         self.pool = pool
         self.clock = clock
         state = try DirectoryState(path, readers: readers)
         committer = DirectoryCommitter(state, clock: clock)
+        committer.filter.withLock { $0 = filter }
     }
 
     /// The bucket's content as of the last write; nil if the directory was removed or replaced.
@@ -191,5 +194,12 @@ public final class DirectoryBucket: CopyingDriver {
             if committer.add(change) { thread.submit { committer.drain() } }
         }
         return try outcome.get()
+    }
+
+    /// Queues a change that nobody waits for.
+    func submit(_ kind: DirectoryChange.Kind) {
+        let committer = committer
+        let change = DirectoryChange(name: "", kind: kind, preconditions: Preconditions()) { _ in }
+        if committer.add(change) { thread.submit { committer.drain() } }
     }
 }

@@ -8,6 +8,12 @@ struct DirectoryChange: Sendable {
         indirect case copy(CopyPlan)
         /// A write without a change, to test whether an upload could be written.
         case probe
+        /// Puts the committer's filter of events into effect.
+        case startEvents
+        /// Deletes the oldest events.
+        case trimEvents(before: Int64, keeping: Int, limit: Int)
+        /// Changes what subscriptions have settled.
+        indirect case settleEvents(DeliveryChange)
         /// Creates an upload session. The committer chooses the id of its file.
         indirect case beginSession(SessionRow)
         /// Another operation on upload sessions. A given directory must still be the open one.
@@ -17,8 +23,9 @@ struct DirectoryChange: Sendable {
         var needsRoom: Bool {
             switch self {
             case .put, .copy, .probe, .beginSession: true
-            case .patch, .delete: false
+            case .patch, .delete, .startEvents, .trimEvents: false
             case .session(let change, _): change.needsRoom
+            case .settleEvents(let change): change.needsRoom
             }
         }
 
@@ -49,6 +56,9 @@ struct DirectoryChange: Sendable {
         var directory: OpenDirectory?
         /// Grows from change to change of sessions. Tasks may learn of their changes in another order.
         var order: UInt64 = 0
+        /// The number of trimmed events.
+        var count = 0
+        var eventBounds: EventBounds?
     }
 
     let name: String
@@ -75,6 +85,13 @@ struct DirectoryTransaction {
         released.append(blob)
     }
 
+    /// Records the object as it is in the index now.
+    private func record(_ kind: BucketEvent.Kind, _ name: String, at time: Int64, other: Int64? = nil)
+        throws(SQLiteError)
+    {
+        try writer.events?.record(kind, of: name, at: time, other: other)
+    }
+
     mutating func put(
         _ change: DirectoryChange, _ facts: ContentFacts, _ attributes: ObjectAttributes,
         blob: Int64?, content: UnsafeRawBufferPointer?
@@ -98,7 +115,9 @@ struct DirectoryTransaction {
         let metadata = ObjectMetadata(
             name: name, generation: generation, metageneration: 1, size: facts.size, created: now / 1000,
             updated: now / 1000, md5: facts.md5, crc32c: facts.crc32c, etag: String(generation), attributes: attributes)
+        if old != nil { try record(.replaced, name, at: now, other: generation) }
         try writer.put(IndexRow(metadata: metadata, blob: blob), content: content, replacing: old)
+        try record(.finalized, name, at: now, other: old?.metadata.generation)
         if let old { try giveUpBytes(of: old) }
         return metadata
     }
@@ -132,6 +151,7 @@ struct DirectoryTransaction {
                 content: source.isInline ? UnsafeRawBufferPointer(bytes) : nil)
         }
         if plan.removesSource, !BytewiseString.areEqual(change.name, source.metadata.name) {
+            try record(.deleted, source.metadata.name, at: clock())
             try writer.delete(source)
             try giveUpBytes(of: source)
         }
@@ -147,8 +167,10 @@ struct DirectoryTransaction {
         if change.preconditions.evaluate(row.metadata, reading: false) != nil {
             return .failure(BucketError(.preconditionFailed))
         }
-        row.metadata = row.metadata.patched(patch, now: clock() / 1000)
+        let now = clock()
+        row.metadata = row.metadata.patched(patch, now: now / 1000)
         try writer.patch(row)
+        try record(.metadataUpdated, change.name, at: now)
         return .success(.init(metadata: row.metadata, replaced: true))
     }
 
@@ -159,6 +181,7 @@ struct DirectoryTransaction {
         if change.preconditions.evaluate(row.metadata, reading: false) != nil {
             return .failure(BucketError(.preconditionFailed))
         }
+        try record(.deleted, change.name, at: clock())
         try writer.delete(row)
         try giveUpBytes(of: row)
         return .success(.init(metadata: row.metadata, replaced: true))

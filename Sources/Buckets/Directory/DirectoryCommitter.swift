@@ -40,6 +40,9 @@ final class DirectoryCommitter: @unchecked Sendable {
     private let clock: @Sendable () -> Int64
     private let queue = Lock(Queue())
     let batches = Atomic<Int>(0)
+    /// Which events are recorded, from the next batch on.
+    let filter = Lock<EventFilter?>(nil)
+    let observers = Lock<[any EventObserver]>([])
     private let failing = Atomic<Bool>(false)
     private var directory: OpenDirectory?
     /// Blobs without a row, and the numbers of blobs that were not created. The next transaction adds them to the
@@ -109,6 +112,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         unplace(batch, placements, &results, directory.files)
         directory.usage.withLock { $0 = writer.usage }
         directory.index.publish(batch.flatMap(\.names))
+        if let events = writer.events { tell(events, directory) }
         note(results)
         let released = transaction.released
         let isFirst = batch.contains { $0.kind.freesSpace }
@@ -116,6 +120,13 @@ final class DirectoryCommitter: @unchecked Sendable {
         for (change, result) in zip(batch, results) { change.completion(result) }
         if !isFirst { collect(released, directory) }
         if writer.pagesInLog >= DirectoryCommitter.checkpointPages { checkpoint(directory, writer) }
+    }
+
+    /// Tells the observers what was recorded. It can be read already.
+    private func tell(_ events: EventTable, _ directory: OpenDirectory) {
+        directory.eventBounds.withLock { $0 = events.knownBounds }
+        guard let recorded = events.takeCommitted() else { return }
+        for observer in observers.withLock({ $0 }) { observer.recorded(recorded) }
     }
 
     /// Checkpoints: moves the log into the index.
@@ -314,7 +325,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         let releasedBefore = transaction.released
         let collected = unlinked.count >= DirectoryCommitter.garbageBatch ? takeUnlinked(transaction) : []
         do throws(SQLiteError) {
-            try writer.beginTransaction()
+            try writer.beginTransaction(recording: filter.withLock { $0 })
             for blob in collected { try writer.removeGarbage(blob) }
             for blob in pendingGarbage { try transaction.release(blob) }
             var results: [Result<DirectoryChange.Outcome, BucketError>] = []
@@ -372,6 +383,15 @@ final class DirectoryCommitter: @unchecked Sendable {
         case (.probe, _):
             transaction.writer.touch()
             return .success(DirectoryChange.Outcome())
+        case (.settleEvents(let request), _): return try transaction.apply(request)
+        case (.startEvents, _):
+            var outcome = DirectoryChange.Outcome()
+            outcome.eventBounds = try transaction.writer.eventTable().bounds
+            return .success(outcome)
+        case (.trimEvents(let time, let maximum, let limit), _):
+            var outcome = DirectoryChange.Outcome()
+            outcome.count = try transaction.writer.eventTable().trim(before: time, keeping: maximum, limit: limit)
+            return .success(outcome)
         }
     }
 }

@@ -84,6 +84,21 @@ final class DirectoryIndex: Sendable {
         }
     }
 
+    func events(after sequence: Int64, limit: Int) throws(SQLiteError) -> [BucketEvent] {
+        try withReader(listers) { reader, _ throws(SQLiteError) in
+            try reader.refresh(version.load(ordering: .acquiring))
+            return try reader.events(after: sequence, limit: limit)
+        }
+    }
+
+    /// Reads with a connection for what takes longer than a lookup, from a snapshot as of the last commit.
+    func read<Result: Sendable>(_ body: (IndexReader) throws(SQLiteError) -> Result) throws(SQLiteError) -> Result {
+        try withReader(listers) { reader, _ throws(SQLiteError) in
+            try reader.refresh(version.load(ordering: .acquiring))
+            return try body(reader)
+        }
+    }
+
     /// Makes a finished transaction visible to every lookup that ends after this call.
     func publish(_ names: [String]) {
         // The order matters: a lookup that still sees the old rows holds its reader's cache, so its entry is dropped

@@ -81,7 +81,7 @@ enum IndexSchema {
                 PRAGMA user_version = \(version); COMMIT
                 """)
         }
-        try connection.execute(SessionTable.definition)
+        try connection.execute(SessionTable.definition + EventTable.definition)
         for table in ["objects", "sessions"] where try !has("system", table, connection) {
             try connection.execute("ALTER TABLE \(table) ADD COLUMN system BLOB")
         }

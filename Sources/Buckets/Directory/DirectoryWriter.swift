@@ -18,6 +18,8 @@ final class IndexWriter {
     private let logPages = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
 
     private var sessionTable: SessionTable?
+    /// nil if no events were ever wanted, and none must be continued.
+    private(set) var events: EventTable?
     /// nil if there are neither copies nor uploads in parts. The second one is as of the last commit.
     private var extended: ExtendedIndex?
     private var savedExtended: ExtendedIndex?
@@ -73,6 +75,7 @@ final class IndexWriter {
             savedUsage = usage
             extended = try ExtendedIndex(existingIn: connection)
             savedExtended = extended
+            if try connection.integer(EventTable.isContinued) > 0 { events = try EventTable(connection) }
             logPages.initialize(to: 0)
             // Replaces SQLite's automatic checkpoints, so that the committer chooses the time.
             sqlite3_wal_hook(
@@ -94,18 +97,29 @@ final class IndexWriter {
 
     // MARK: Transactions
 
+    /// Begins a transaction that changes no object.
     func beginTransaction() throws(SQLiteError) { try begin.run() }
+
+    /// - Parameter filter: Which events of the transaction are recorded.
+    func beginTransaction(recording filter: EventFilter?) throws(SQLiteError) {
+        try begin.run()
+        if filter != nil { _ = try eventTable() }
+        try events?.begin(filter)
+    }
 
     /// Commits, and saves changed counters. The transaction is on stable storage on return.
     func commit() throws(SQLiteError) {
-        if saved != (nextBlob, lastGeneration) || usage != savedUsage {
+        let hasChanged = saved != (nextBlob, lastGeneration) || usage != savedUsage
+        if hasChanged {
             saveState.bind(1, nextBlob)
             saveState.bind(2, lastGeneration)
             saveState.bind(3, usage.objects)
             saveState.bind(4, usage.bytes)
             try saveState.run()
         }
+        try events?.save(hasChanged)
         try end.run()
+        events?.commit()
         saved = (nextBlob, lastGeneration)
         savedUsage = usage
         savedExtended = extended
@@ -114,6 +128,7 @@ final class IndexWriter {
     func rollback() {
         usage = savedUsage
         extended = savedExtended
+        events?.rollback()
         // Some failures have already caused a rollback.
         if sqlite3_get_autocommit(connection.handle) == 0 { try? connection.execute("ROLLBACK") }
     }
@@ -206,6 +221,14 @@ final class IndexWriter {
         if let sessionTable { return sessionTable }
         let made = try SessionTable(connection)
         sessionTable = made
+        return made
+    }
+
+    /// The tables of events. Statements are prepared at their first use.
+    func eventTable() throws(SQLiteError) -> EventTable {
+        if let events { return events }
+        let made = try EventTable(connection)
+        events = made
         return made
     }
 

@@ -32,6 +32,8 @@ final class OpenDirectory: @unchecked Sendable {
     var writer: IndexWriter?
     /// As of the last batch.
     let usage: Lock<DirectoryUsage>
+    /// As of the last batch; nil before the first one that looked at them.
+    let eventBounds = Lock<EventBounds?>(nil)
 
     /// Locks and opens all files, and removes the leftovers of an earlier process.
     init(_ path: String, create: Bool, readers: Int) throws(BucketError) {

@@ -67,6 +67,12 @@ struct Check: ParsableCommand {
             throw ExitCode(1)
         }
         do {
+            _ = try configuration.webhookKeys()
+        } catch {
+            complain("events: \(error)")
+            throw ExitCode(1)
+        }
+        do {
             _ = try configuration.operatorTokenText()
         } catch {
             complain("listen.operatorToken: \(error)")
@@ -75,6 +81,7 @@ struct Check: ParsableCommand {
         for path in configuration.exposedFiles {
             complain("\(path): warning: every user can read this file with secrets (chmod o-r)")
         }
+        for warning in configuration.eventWarnings { complain(warning) }
         for uid in configuration.ambiguousAdministrators {
             complain(
                 "firebaseOptions.administrators: warning: \(VisibleText.escaped(uid)) is this uid of every issuer and token; "

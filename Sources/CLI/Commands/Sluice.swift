@@ -14,10 +14,10 @@ struct Sluice: ParsableCommand {
             CommandGroup(
                 name: "Gateway",
                 subcommands: [
-                    Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self,
+                    Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self, EventsCommand.self,
                     S3Command.self,
                 ]),
-            CommandGroup(name: "Client", subcommands: ClientCommands.all),
+            CommandGroup(name: "Client", subcommands: ClientCommands.all.filter { $0 != Events.self }),
             CommandGroup(name: "Shell", subcommands: [Completion.self, Manual.self]),
         ])
 

@@ -115,7 +115,7 @@ struct SweepUploads: ParsableCommand {
 }
 
 /// Prints rows in columns of equal width.
-private func printTable(_ rows: [[String]]) {
+func printTable(_ rows: [[String]]) {
     let rows = rows.map { $0.map { VisibleText.escaped($0) } }
     let widths = rows[0].indices.map { column in rows.map { $0[column].count }.max() ?? 0 }
     for row in rows {

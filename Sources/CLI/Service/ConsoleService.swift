@@ -43,7 +43,8 @@ extension Configuration {
     /// The settings whose changes wait for a restart.
     static let restartSettings = settings.filter {
         !$0.path.hasPrefix("cors.") && !$0.path.hasPrefix("firebase")
-            && !["links.maximumLifetime", "rules", "shadowRules"].contains($0.path)
+            && !["rules", "shadowRules", "links.maximumLifetime"].contains($0.path)
+            && !["eventOptions.retention", "eventOptions.maximumPending"].contains($0.path)
     }
 
     /// The feed of the console; nil without a console.

@@ -26,10 +26,12 @@ extension Service {
                 let callers = try fresh.callers(authenticator, self.callers.withLock { $0.s3 })
                 let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
                 let replacement = try Service.gateway(
-                    fresh, stores, policies, staged, uploads, callers, observer, traces)
+                    fresh, stores, policies, staged, uploads, watched, callers, observer, traces)
+                try applyEvents(fresh)
                 authenticator.replace(fresh.tokens.compactMap(\.staticToken))
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }
+                eventOptions.withLock { $0 = fresh.eventOptions }
                 self.callers.withLock { $0 = callers }
                 configurationFailure.withLock { $0 = nil }
                 configurationTime.withLock { $0 = SystemClock.seconds() }
@@ -126,6 +128,7 @@ extension Service {
                     if linkFiles.haveChanged { reloadLinkKeys() }
                     if uploadFiles.haveChanged { reloadUploadKeys() }
                     if s3Files.haveChanged { reloadS3Keys() }
+                    reloadWebhookKeys()
                     reloadChanged(&rules, repeats: look % 4 == 0)
                 }
                 warnOfExpiry()

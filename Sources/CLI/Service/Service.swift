@@ -48,6 +48,16 @@ final class Service: Sendable {
     let staged: [BytewiseString: StagedBytes]
     /// The upload sessions of all buckets.
     let uploads: Uploads
+    /// The requests that wait for changes.
+    let watches = Watches()
+    /// By bucket.
+    let watched: [BytewiseString: BucketWatch]
+    let eventOptions: Lock<EventConfiguration>
+    /// What is sent to webhooks.
+    let events: EventDeliveries
+    /// The configuration whose keys sign requests to webhooks, and their files.
+    let eventKeys: Lock<(Configuration, WatchedFiles)>
+    let eventFailure = Lock<String?>(nil)
     /// The loop for work that belongs to no request.
     let loop: EventLoop
     /// The lock is held during every reload.
@@ -83,22 +93,12 @@ final class Service: Sendable {
         feed = configuration.feed
         observer = configuration.observer(sink, registry, traces, feed)
         health = Health(executor: loops[0])
-        var limits = configuration.limits
-        // Files, operator connections and connections to services need descriptors too: half of them stay free.
-        limits.connections = max(1, min(limits.connections, descriptors / 2 / loops.count))
-        if limits.connections < configuration.limits.connections {
-            // The limit per address must stay below the reduced total.
-            limits.leaveRoom()
-        }
+        let limits = configuration.limits(descriptors, loops: loops.count)
         server = HTTPServer(loops: loops, limits: limits)
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         consoleServer = HTTPServer(loops: [loops[0]], limits: configuration.limits.forConsole)
         credentials = try configuration.credentials().map(TLSCredentials.init)
-        let https = configuration.https
-        certificates = WatchedFiles([
-            https.certificate == Configuration.HTTPS.selfSigned ? nil : https.certificate,
-            https.key, https.clients.authorities, https.clients.revoked,
-        ])
+        certificates = configuration.https.watchedFiles
         linkFiles = WatchedFiles([configuration.links.keys])
         uploadFiles = WatchedFiles([configuration.uploads.keys])
         s3Files = WatchedFiles([configuration.s3.keys, configuration.s3.sessionKeys])
@@ -115,9 +115,14 @@ final class Service: Sendable {
             configuration.uploads.settings(s3Uploads: configuration.s3.uploads),
             keys: try configuration.uploadKeys() ?? .random(),
             awaitsSessions: true)
+        watched = configuration.watches(watches, stores)
+        eventOptions = Lock(configuration.eventOptions)
+        events = EventDeliveries(
+            stores.eventLogs, loop: loop, logger: logger, registry: registry, observer: upstreams, traces: traces)
+        eventKeys = Lock((configuration, WatchedFiles([])))
         gateway = Lock(
             try Service.gateway(
-                configuration, stores, policies, staged, uploads, callers, observer, traces))
+                configuration, stores, policies, staged, uploads, watched, callers, observer, traces))
         registry.addProcess(.current)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
         authenticator.start(on: loops[0]) { [logger] in
@@ -127,12 +132,20 @@ final class Service: Sendable {
         warn(acceptsUnsigned: acceptsUnsigned, connections: limits.connections)
         warnOfFiles()
         watchHealth(health, on: loops[0])
+        // Before the first request, so that its event is not missed.
+        try applyEvents(configuration)
         try listen(configuration, callers)
         tell(rules, since: nil)
+        startWork(on: loops)
+        manager.ready()
+    }
+
+    /// Starts what is done from time to time.
+    private func startWork(on loops: [EventLoop]) {
         watchFiles(on: loops[0])
         startUploads(on: loops[0])
+        startEvents(on: loops[0])
         startWatchdog(loops)
-        manager.ready()
     }
 
     private func warn(acceptsUnsigned: Bool, connections: Int) {
@@ -159,6 +172,8 @@ final class Service: Sendable {
         }
         stores.show(in: registry, health)
         registry.addStagedBytes(staged)
+        registry.addWatches(watches)
+        events.show(in: registry)
         registry.addUploads(uploads, sessionDrivers.map { BytewiseString($0.name) })
         authenticator.show(in: registry, health)
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
@@ -169,6 +184,7 @@ final class Service: Sendable {
         health.addNote("links") { [linkFailure] in linkFailure.withLock { $0 } }
         health.addNote("uploads") { [uploadFailure] in uploadFailure.withLock { $0 } }
         health.addNote("s3") { [s3Failure] in s3Failure.withLock { $0 } }
+        health.addNote("events") { [events, eventFailure] in eventFailure.withLock { $0 } ?? events.note }
         registry.collect { [rulesFailure] text in
             let (failure, count) = rulesFailure.withLock { $0 }
             text.single(
@@ -189,6 +205,7 @@ final class Service: Sendable {
             health: health, registry: registry, build: .current, callers: callers,
             token: try configuration.operatorTokenText())
         endpoints.addUploads(uploads, sessionDrivers)
+        endpoints.addEvents(events)
         // A method and not a closure, which would make each request's task switch its executor.
         let handler: RequestHandler = respond
         let onRejection: @Sendable (RejectedRequest) -> Void = { [observer] request in
@@ -247,7 +264,8 @@ final class Service: Sendable {
 
     static func gateway(
         _ configuration: Configuration, _ stores: Stores, _ policies: [BytewiseString: CurrentPolicy],
-        _ staged: [BytewiseString: StagedBytes], _ uploads: Uploads, _ callers: Callers, _ observer: GatewayObserver,
+        _ staged: [BytewiseString: StagedBytes], _ uploads: Uploads,
+        _ watched: [BytewiseString: BucketWatch], _ callers: Callers, _ observer: GatewayObserver,
         _ traces: TraceExporter?
     ) throws -> Gateway {
         var buckets: [Bucket] = []
@@ -264,7 +282,8 @@ final class Service: Sendable {
                     maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller, uploads: uploads,
                     maximumSessionBytes: bucket.stagedBytes, firebase: configuration.firebase(of: bucket),
                     created: bucket.directory.map(File.birth) ?? 0,
-                    asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil))
+                    asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil,
+                    watch: watched[bucket.name] ?? .off(configuration.whyUnwatched(bucket))))
         }
         let cors = CORSPolicy(
             origins: configuration.corsOrigins, maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
@@ -284,8 +303,10 @@ final class Service: Sendable {
         server.announceDrain()
         // It is not cancelled. A load balancer needs this time to learn that it must send no more.
         try? await Task.sleep(nanoseconds: started.drainDelay)
+        watches.end()
         await server.drain()
         await authenticator.close()
+        await events.close()
         await stores.close()
         await traces?.close()
         logger.info("drained")
@@ -383,5 +404,27 @@ extension Configuration {
     /// A value for each bucket, by its name.
     fileprivate func byBucket<Value>(_ value: (Bucket) -> Value) -> [BytewiseString: Value] {
         Dictionary(uniqueKeysWithValues: buckets.map { (BytewiseString($0.name), value($0)) })
+    }
+}
+
+extension Configuration {
+    /// The limits of each loop's connections, with so many descriptors for the process.
+    fileprivate func limits(_ descriptors: Int, loops: Int) -> ServerLimits {
+        var limits = limits
+        // Files, operator connections and connections to services need descriptors too: half of them stay free.
+        limits.connections = max(1, min(limits.connections, descriptors / 2 / loops))
+        // The limit per address must stay below the reduced total.
+        if limits.connections < self.limits.connections { limits.leaveRoom() }
+        return limits
+    }
+}
+
+extension Configuration.HTTPS {
+    /// The files that are reloaded when they change.
+    fileprivate var watchedFiles: WatchedFiles {
+        WatchedFiles([
+            certificate == Configuration.HTTPS.selfSigned ? nil : certificate, key, clients.authorities,
+            clients.revoked,
+        ])
     }
 }

@@ -34,7 +34,9 @@ struct Stores: Sendable {
         for bucket in configuration.buckets {
             switch bucket.store {
             case .directory(let path):
-                drivers[bucket.name] = try DirectoryBucket(path: path, pool: pool, readers: configuration.loopCount)
+                drivers[bucket.name] = try DirectoryBucket(
+                    path: path, pool: pool, readers: configuration.loopCount,
+                    recording: configuration.eventFilter(of: bucket))
             case .gcs(let gcs):
                 let settings = configuration.settings(of: gcs, bucket)
                 try Self.checkSpools(settings.spoolDirectory, bucket.name)
@@ -90,6 +92,11 @@ struct Stores: Sendable {
             guard let upstream = upstreams[bucket] else { throw error }
             throw UnreadyUpstream(origin: upstream.settings.origin, cause: error, circuit: upstream.openCircuit)
         }
+    }
+
+    /// The buckets that record events.
+    var eventLogs: [(bucket: String, log: any EventDeliveryLog)] {
+        drivers.compactMap { name, driver in (driver as? any EventDeliveryLog).map { (name.text, $0) } }
     }
 
     /// Closes all stores concurrently, because each may wait for its cleanup.

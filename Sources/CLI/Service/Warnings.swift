@@ -18,6 +18,7 @@ extension Configuration {
         for bucket in buckets {
             settings += [bucket.tls.clientKey, bucket.gcs.credentials, bucket.s3.credentials]
         }
+        for sink in events { settings += [sink.keys, sink.headers, sink.tls.clientKey] }
         // A setting without a file has another word, such as `default`.
         let paths = settings.compactMap(\.self).filter { $0.utf8.first == UInt8(ascii: "/") }
         return Set(paths.map { BytewiseString($0) }).sorted().map(\.text)

@@ -7,7 +7,7 @@ import Wire
 /// Authorizes one request with the bucket's policy, or with the grant that the request shows, and looks up what they
 /// need. Confined to the request's loop.
 final class Authorizer {
-    private let context: RequestContext
+    let context: RequestContext
     private let bucket: Bucket
     private var access: RequestedAccess
     /// Decides instead of the policy, or before it.
@@ -82,13 +82,17 @@ final class Authorizer {
                 context.record.note(.denied, shadow: nil)
                 break
             }
-            for path in unknown {
-                guard !context.exchange.isClientGone else { throw RequestContext.clientGone }
-                documents[path] = await look(path)
-            }
+            try await look(at: unknown)
             decision = decide(existing, folder)
         }
         return try missing(decision)
+    }
+
+    private func look(at unknown: [DocumentPath]) async throws(Problem) {
+        for path in unknown {
+            guard !context.exchange.isClientGone else { throw RequestContext.clientGone }
+            documents[path] = await look(path)
+        }
     }
 
     // Synchronous, so that the large request lives on the stack and not in the task's memory.
@@ -186,6 +190,23 @@ extension Authorizer {
         request.access = RequestedAccess(.get, bucket: bucket.name, name: ObjectName.rulesPath(of: name))
         request.documents = documents
         return bucket.policy.decide(request) == .allow
+    }
+
+    /// The policy's decision on the access to a folder. It is no decision on the request itself, so nothing is logged.
+    func decision(of folder: String) -> Decision {
+        if grant != nil { return .deny(cause: "a grant is for one object") }
+        var request = request(.unknown)
+        request.access.name = folder
+        request.documents = documents
+        return bucket.policy.decide(request)
+    }
+
+    /// Looks up documents that a decision needs.
+    /// - Returns: Whether there were any that had not been looked up.
+    func lookUp(_ paths: [DocumentPath]) async throws(Problem) -> Bool {
+        let unknown = paths.filter { documents[$0] == nil }
+        try await look(at: unknown)
+        return !unknown.isEmpty
     }
 
     /// The maximum number of documents that one request may look up, as in the rules language.

@@ -100,7 +100,7 @@ public struct RequestMetrics: Sendable {
         let index = record.operation?.index ?? decisions.count - 1
         let traffic = (record.bucket.flatMap { buckets[$0] } ?? others)[index]
         traffic.requests[record.statusClass - 1].increment()
-        let duration = Int64(clamping: record.durationNanoseconds)
+        let duration = Int64(clamping: record.busyNanoseconds)
         if let trace = record.trace?.context, trace.isSampled {
             traffic.duration.recordNanoseconds(duration, trace: trace.traceID)
         } else {

@@ -30,6 +30,10 @@ public final class RequestRecord: @unchecked Sendable {
     package internal(set) var started: UInt64 = 0
     /// The time from the complete header block to the end of the response, in nanoseconds.
     public internal(set) var durationNanoseconds: UInt64
+    /// The part of it in which a watch waited for changes.
+    public internal(set) var waitedNanoseconds: UInt64 = 0
+    /// The rest of it.
+    var busyNanoseconds: UInt64 { durationNanoseconds - min(durationNanoseconds, waitedNanoseconds) }
     /// The number of received bytes of the request's body.
     public internal(set) var bytesIn: UInt64
     /// The number of sent bytes of the response's body.

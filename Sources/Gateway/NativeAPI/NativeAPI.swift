@@ -41,6 +41,7 @@ final class NativeAPI: Dialect {
                 return .deleteMany(.native)
             }
             guard method == .get || method == .head else { throw notAllowed(route) }
+            if route.asksForChanges { return .watch(try WatchRequest(route.query)) }
             return .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))
         }
         // A request for a link with the wrong method must not act on the object, for example delete it.

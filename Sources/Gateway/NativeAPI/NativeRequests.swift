@@ -118,7 +118,7 @@ extension ListRequest {
         let list = ListQuery(
             prefix: prefix, delimited: isDelimited, limit: query.maxResults ?? 1000,
             withProperties: query.isFull ?? false)
-        self.init(list, after: after)
+        self.init(list, after: after, wantsSequence: true)
     }
 
     private static func decode(_ path: ArraySlice<UInt8>) throws(Problem) -> String {

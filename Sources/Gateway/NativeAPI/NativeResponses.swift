@@ -22,6 +22,7 @@ extension NativeAPI {
             page.properties[BytewiseString(item)]?.write(to: &json)
         }
         var response = Response(status: 200, json: json)
+        if let sequence = request.sequence { response.head.fields.append("x-object-sequence", sequence) }
         decorate(&response.head.fields, context)
         return response
     }

@@ -237,6 +237,13 @@ extension ObjectMetadata {
         json.member("bucket", bucket)
         json.member("fullPath", name)
         json.member("name", lastSegment(of: name))
+        writeProperties(to: &json)
+        json.endObject()
+        return json.bytes
+    }
+
+    /// Writes the properties as members. Absent ones are left out.
+    func writeProperties(to json: inout JSONWriter) {
         json.member("generation", String(generation))
         json.member("metageneration", String(metageneration))
         json.member("size", String(size))
@@ -251,8 +258,6 @@ extension ObjectMetadata {
         if let value = attributes.contentEncoding { json.member("contentEncoding", value) }
         if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
         json.member("customMetadata", custom: attributes.customMetadata)
-        json.endObject()
-        return json.bytes
     }
 }
 

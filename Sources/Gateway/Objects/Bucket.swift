@@ -28,19 +28,22 @@ public final class Bucket: Sendable {
     let created: Int64
     /// Whether requests may wait for a service, so that this time is measured.
     let asksServices: Bool
+    /// Whether its changes can be watched.
+    let watch: BucketWatch
     let turns = Turns()
     private let changeObservers: [any ChangeObserver]
 
     /// - Parameters:
     ///   - driver: The bucket's store.
     ///   - asksServices: Whether a service stores the objects, or has documents that rules look up.
+    ///   - watch: Whether its changes can be watched.
     ///   - changeObservers: Called after each change made through this gateway.
     public init(
         name: BucketName, driver: any BucketDriver, policy: any Policy, pathRules: PathRules = .none,
         firestore: FirestoreDocuments? = nil, maximumObjectSize: UInt64 = .max, staged: StagedBytes = StagedBytes(),
         maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max, uploads: Uploads = Uploads(),
         maximumSessionBytes: UInt64 = 0, firebase: FirebaseSettings? = nil, created: Int64 = 0,
-        asksServices: Bool = false,
+        asksServices: Bool = false, watch: BucketWatch = .off("This bucket is not watched."),
         changeObservers: [any ChangeObserver] = []
     ) {
         self.name = name.value
@@ -56,6 +59,7 @@ public final class Bucket: Sendable {
         self.firebase = firebase
         self.created = created
         self.asksServices = asksServices
+        self.watch = watch
         self.changeObservers = changeObservers
     }
 

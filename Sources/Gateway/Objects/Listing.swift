@@ -6,6 +6,7 @@ extension OperationHandler {
     /// One page of a list.
     func list(_ request: ListRequest) async throws(Problem) -> OperationResult {
         try authorizer.require(try await authorizer.evaluate())
+        if request.wantsSequence { request.sequence = try await newestSequence() }
         var page = try await page(request)
         if !request.query.delimited {
             let decided = try await decideFolders(of: page.items, below: request.folder)
@@ -72,7 +73,7 @@ extension OperationHandler {
     private static let pageBytes = 256 * 1024
 
     /// The maximum number of folders that one page may reveal. Each folder needs a decision.
-    private static let maximumFolders = 2000
+    static let maximumFolders = 2000
 
     /// Authorizes every folder between `base` and an item, because the items' names reveal them.
     /// - Returns: The number of items that were authorized. The others belong to the next page.

@@ -34,6 +34,8 @@ enum ObjectOperation {
     /// Changes the tokens of the object's download URLs.
     case changeTokens(ObjectName, TokenChange)
     case list(ListRequest)
+    /// Waits for changes of the bucket.
+    case watch(WatchRequest)
     /// Makes a signed link to the object.
     indirect case sign(ObjectName, SignRequest)
     /// Returns a response that depends on no object.
@@ -49,7 +51,7 @@ enum ObjectOperation {
             .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _),
             .copy(let name, _), .parts(let name, _), .statPart(let name, _, _):
             name
-        case .list, .session, .deleteMany, .fixed, .listUploads, .form: nil
+        case .list, .watch, .session, .deleteMany, .fixed, .listUploads, .form: nil
         }
     }
 
@@ -70,6 +72,7 @@ enum ObjectOperation {
         // Each name is decided on by itself.
         case .deleteMany: RequestedAccess(.delete, bucket: bucket.name, name: "")
         case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
+        case .watch(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         case .fixed(let fixed): fixed.access
         case .listUploads(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         }
@@ -234,12 +237,22 @@ final class ListRequest {
     let folder: String
     /// Whether the properties of all items are shown. Otherwise only those of items that the caller may `get`.
     let showsAll: Bool
+    /// Whether the response has the number of the newest change of a watched bucket.
+    let wantsSequence: Bool
+    /// That number, read before the page.
+    var sequence: Int64?
 
-    init(_ query: ListQuery, after: String?, showsAll: Bool = false) {
+    init(_ query: ListQuery, after: String?, showsAll: Bool = false, wantsSequence: Bool = false) {
+        self.wantsSequence = wantsSequence
         self.query = query
         self.showsAll = showsAll
         self.after = after
-        let slash = query.prefix.utf8.lastIndex(of: UInt8(ascii: "/"))
-        folder = slash.map { String(query.prefix[..<$0]) } ?? ""
+        folder = ListRequest.folder(of: query.prefix)
+    }
+
+    /// A prefix up to its last `/`, without the slash.
+    static func folder(of prefix: String) -> String {
+        let slash = prefix.utf8.lastIndex(of: UInt8(ascii: "/"))
+        return slash.map { String(prefix[..<$0]) } ?? ""
     }
 }

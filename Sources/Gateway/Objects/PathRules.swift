@@ -76,6 +76,22 @@ public struct PathRules: Sendable {
         }
     }
 
+    /// Equal for equal restrictions.
+    var fingerprint: String {
+        "\(allowed.map(\.source)) \(denied.map(\.source)) \(maximumDepth ?? 0) \(rejectsDiscouraged)"
+    }
+
+    /// Whether the name of an object satisfies the restrictions.
+    func admits(_ name: String) -> Bool {
+        if isEmpty { return true }
+        let bytes = Array(ObjectName.rulesPath(of: name).utf8)
+        if rejectsDiscouraged, bytes.contains(where: PathRules.isDiscouraged) { return false }
+        let segments = bytes.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        if let maximumDepth, segments.count > maximumDepth { return false }
+        return !denied.contains { $0.matches(segments) }
+            && (allowed.isEmpty || allowed.contains { $0.matches(segments) })
+    }
+
     /// Whether any name in a folder can satisfy the restrictions.
     /// - Parameter folder: The bytes of the folder's name, without the final slash.
     func mayServe(below folder: [UInt8]) -> Bool {

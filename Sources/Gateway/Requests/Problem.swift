@@ -58,6 +58,7 @@ public final class Problem: Error, Sendable {
         case uploadLengthMismatch = "upload-length-mismatch"
         case uploadConflict = "upload-conflict"
         case tooManyUploads = "too-many-uploads"
+        case watchExpired = "watch-expired"
 
         /// The HTTP status code.
         public var status: Int {
@@ -73,6 +74,7 @@ public final class Problem: Error, Sendable {
             case .methodNotAllowed: 405
             case .requestTimeout: 408
             case .uploadOffsetMismatch, .uploadConflict: 409
+            case .watchExpired: 410
             case .preconditionFailed: 412
             case .payloadTooLarge: 413
             case .unsupportedMediaType: 415
@@ -130,6 +132,7 @@ public final class Problem: Error, Sendable {
             case .uploadOffsetMismatch: "The upload has a different offset"
             case .uploadLengthMismatch: "The upload has a different length"
             case .uploadConflict: "The upload was continued or ended by another request"
+            case .watchExpired: "The watch must begin with a new list"
             case .tooManyUploads: "The caller has too many unfinished uploads"
             }
         }

@@ -72,7 +72,7 @@ extension Problem {
                 404, "NoSuchUpload",
                 "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
             )
-        case .invalidName, .invalidArgument, .uploadLengthMismatch, .unsupportedMediaType:
+        case .invalidName, .invalidArgument, .uploadLengthMismatch, .unsupportedMediaType, .watchExpired:
             return (400, "InvalidArgument", detail)
         case .methodNotAllowed:
             return (405, "MethodNotAllowed", "The specified method is not allowed against this resource.")

@@ -84,6 +84,12 @@ public final class TraceExporter: Sendable {
         return RequestTrace(context, state: origin.traceState, hasSpans: true)
     }
 
+    /// A trace of work that no client asked for.
+    func begin() -> RequestTrace {
+        let isSampled = Double.random(in: 0..<1) < settings.sampleRatio
+        return RequestTrace(.root(isSampled: isSampled), state: nil, hasSpans: true)
+    }
+
     /// Records the request's span if its trace is sampled.
     func add(_ record: RequestRecord) {
         guard let trace = record.trace, let context = trace.context, context.isSampled else { return }

@@ -146,6 +146,13 @@ public final class Exchange: @unchecked Sendable {
     /// Whether the client reset the stream or the connection ended.
     public var isClientGone: Bool { stream.isGone }
 
+    /// Whether a client that stops sending counts as gone. Normally it may still want the response; but while
+    /// a request waits for a long time, this is how a client that has ended is noticed.
+    public var endsWithInput: Bool {
+        get { stream.endsWithInput }
+        set { stream.endsWithInput = newValue }
+    }
+
     /// Sends `100 Continue` if the client waits for it and no body byte has arrived, as receiving the body does.
     public func sendContinue() { stream.sendContinue() }
 
@@ -205,6 +212,8 @@ protocol ExchangeStream: AnyObject {
     func requestCreated()
     func requestDestroyed()
     var isGone: Bool { get }
+    /// Whether the peer's end of sending is the end of the request.
+    var endsWithInput: Bool { get set }
     func sendContinue()
     func sendInterim(_ head: ResponseHead)
     func stopReceiving(_ error: any Error)

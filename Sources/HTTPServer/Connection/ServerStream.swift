@@ -26,6 +26,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Why the stream was abandoned.
     private var abandonment: BodyError?
     private(set) var isGone = false
+    var endsWithInput = false
     /// Set by ``respond(_:_:_:)``.
     private(set) var response: ResponseHead?
     /// The response's `content-length`, unless its own fields contain it.

@@ -153,7 +153,7 @@ final class HTTP1Connection: Engine {
 
     func receiveEnd() {
         if state.phase == .head && !input.isEmpty { context.statistics.protocolError() }
-        act(on: .peerEnded)
+        act(on: stream?.endsWithInput == true ? .failed : .peerEnded)
     }
 
     // MARK: State

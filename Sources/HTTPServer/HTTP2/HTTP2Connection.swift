@@ -132,7 +132,7 @@ final class HTTP2Connection: Engine {
     }
 
     func receiveEnd() {
-        for stream in streams.streams where !stream.isBodyComplete {
+        for stream in streams.streams where !stream.isBodyComplete || stream.endsWithInput {
             stream.abandon()
             reset(stream.id, NGHTTP2_CANCEL)
         }

@@ -21,7 +21,17 @@ public struct StorageListedObject: Sendable, Equatable {
 
     fileprivate init?(_ json: JSONValue, _ storage: Storage) {
         guard let path = json["fullPath"]?.text else { return nil }
-        reference = StorageReference(storage, path: path)
+        self.init(StorageReference(storage, path: path), json)
+    }
+
+    /// The object of a change, whose properties have the names of a list's.
+    init?(change json: JSONValue, _ storage: Storage) {
+        guard let path = json["name"]?.text else { return nil }
+        self.init(StorageReference(storage, path: path), json)
+    }
+
+    private init(_ reference: StorageReference, _ json: JSONValue) {
+        self.reference = reference
         size = json["size"]?.integer
         updated = MetadataValues.date(json["updated"])
         generation = json["generation"]?.integer
@@ -50,13 +60,15 @@ public struct StorageListing: Sendable, Equatable {
     public let objects: [StorageListedObject]
     /// Continues the list; nil if nothing follows.
     public let pageToken: String?
+    /// The number of the bucket's newest change before the page; nil if it is not watched.
+    let sequence: Int64?
 
     /// Parses the gateway's JSON; nil if it is not the next page of the list.
     /// - Throws: ``StorageError`` if the list does not end.
-    fileprivate init?(json body: [UInt8], after position: ListPosition, _ storage: Storage)
+    fileprivate init?(_ response: HTTPResponse, after position: ListPosition, _ storage: Storage)
         throws(StorageError)
     {
-        guard let json = try? JSONReader.parse(body),
+        guard let json = try? JSONReader.parse(response.body),
             let folders = json["prefixes"]?.elements, let items = json["items"]?.elements
         else { return nil }
         let names = folders.compactMap(\.text)
@@ -67,6 +79,7 @@ public struct StorageListing: Sendable, Equatable {
         else { return nil }
         prefixes = names.map { storage.reference(withPath: $0) }
         pageToken = next.pageToken
+        sequence = response["x-object-sequence"].flatMap { Int64($0) }
     }
 }
 
@@ -93,7 +106,7 @@ extension StorageReference {
         let request = HTTPRequest("GET", try storage.endpoint.list(query))
         return try await operation { requests throws(StorageError) in
             try await requests.call(request) { response throws(StorageError) in
-                try StorageListing(json: response.body, after: position, storage)
+                try StorageListing(response, after: position, storage)
             }
         }
     }

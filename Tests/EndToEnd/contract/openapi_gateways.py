@@ -71,6 +71,9 @@ class Gateways:
                  "-H", "Cache-Control: no-cache", "-H", "Content-Language: en", server.url(f"/b/photos/o/{name}"))
         return server
 
+    def watched(self):
+        return self.start("watched", "eventOptions: { watch: true }\n")
+
     def cors(self):
         return self.start("cors", "cors: { origins: ['https://app.example'] }\n")
 

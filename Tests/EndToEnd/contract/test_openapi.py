@@ -179,6 +179,7 @@ WAYS = {
     ("listObjects", 405): plain(query="delete"), ("headObjects", 405): plain(query="delete"),
     408: slowly,
     409: ended,
+    410: lambda gateways, operation: call(gateways["watched"], operation, operation.target("watch=999999")),
     412: plain(fields=[("If-Match", '"other"')]),
     413: plain(body=bytes(100_001)),
     414: plain(query="x=" + "x" * 9000),
@@ -320,7 +321,7 @@ REJECTED = {400, 417, 501}
 #: Parameters that accept any value, are ignored if malformed, or need more than a schema to be validated.
 ANY = {"metadata", "sign", "verbose", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Range", "If-Range",
        "If-Modified-Since", "If-Unmodified-Since", "Content-Digest", "Repr-Digest", "Content-MD5", "bucket", "pageToken", "delete", "parts",
-       "Upload-Length", "sourceBucket"}
+       "Upload-Length", "sourceBucket", "watch", "wait"}
 
 
 #: The operation that a path of an object means if it ends in a slash.

@@ -188,6 +188,28 @@ def test_each_result_of_a_deletion(gateways):
         check(operation, response)
 
 
+def test_watches(gateways):
+    server, listing = gateways["watched"], OPERATIONS["listObjects"]
+    for name, status in (("dir/a", 201), ("dir/a", 200)):
+        ask(server, PUT, "", status, ("X-Object-Meta-K", "v"), ("Cache-Control", "no-cache"), body=b"abc", name=name)
+    ask(server, OPERATIONS["patchObject"], "", 200, ("Content-Type", "application/json"), body=b"{}", name="dir/a")
+    ask(server, DELETE, "", 204, name="dir/a")
+    for operation in (listing, OPERATIONS["headObjects"]):
+        response = call(server, operation, operation.target(""))
+        assert response.fields["x-object-sequence"] == "4", response
+        check(operation, response)
+    found = ask(server, listing, "watch=0", 200)
+    assert has("ObjectChanges", found) and not has("ObjectList", found)
+    assert [event["type"] for event in found["events"]] == ["finalized", "finalized", "metadataUpdated", "deleted"]
+    assert found["events"][1]["overwroteGeneration"] == found["events"][0]["generation"]
+    assert ask(server, listing, "watch=4&wait=0s", 200) == {"sequence": "4", "events": []}
+    ask(server, listing, "watch=5", 410, code="watch-expired")
+    for query in ("watch=x", "watch=0&wait=61s", "watch=0&delimiter=/", "watch=0&view=full"):
+        ask(server, listing, query, 400, code="invalid-argument")
+    ask(gateways["plain"], listing, "watch=0", 501, code="not-implemented")
+    ask(gateways["denying"], listing, "watch=0", 403, code="unauthorized")
+
+
 def test_cross_origin_requests(gateways):
     server, origin = gateways["cors"], ("Origin", "https://app.example")
     preflight = [origin, ("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", "content-type")]

@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCHEMA = ROOT / "deploy" / "chart" / "values.schema.json"
 REFERENCE = ROOT / "config" / "reference.yaml"
 #: Sections of entries that have names of their own.
-NAMED = ("issuers", "tokens", "callers", "buckets")
+NAMED = ("issuers", "tokens", "callers", "events", "buckets")
 #: The keys of `listen` that are the user's. The others are addresses and files that the chart's manifests name.
 LISTEN = {"listen.http", "listen.operatorToken", "listen.socketMode", "listen.trustedProxies", "listen.forwardedField"}
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

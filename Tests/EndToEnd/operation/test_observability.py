@@ -36,7 +36,8 @@ def scrape(tmp_path_factory):
     buckets = (f"  photos: {{ directory: {{ path: {directory}/photos }} }}\n"
                f"  cloud: {{ {upstream.store()} }}\n")
     server = Server(directory, buckets=buckets,
-                    extra='telemetry: { traces: { endpoint: "http://127.0.0.1:9" } }\n')
+                    extra='telemetry: { traces: { endpoint: "http://127.0.0.1:9" } }\n'
+                          'events: { hook: { url: "http://127.0.0.1:9/", buckets: [photos] } }\n')
     try:
         curl("-T", "/dev/null", server.url("/b/photos/o/a"))
         curl("-o", "/dev/null", server.url("/b/cloud/o/a"))

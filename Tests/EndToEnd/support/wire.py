@@ -27,7 +27,7 @@ STATUS = {
                      "token-not-yet-valid", "bad-signature", "unknown-token", "certificate-expired",
                      "certificate-untrusted"], 401),
     "invalid-link": 403, "link-expired": 403, "upload-not-found": 404, "upload-offset-mismatch": 409,
-    "upload-length-mismatch": 400, "upload-conflict": 409, "too-many-uploads": 429,
+    "upload-length-mismatch": 400, "upload-conflict": 409, "too-many-uploads": 429, "watch-expired": 410,
 }
 
 

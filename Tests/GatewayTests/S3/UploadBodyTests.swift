@@ -12,6 +12,7 @@ import Wire
     ///
     /// Safety: used on the loop.
     private final class Stream: ExchangeStream, @unchecked Sendable {
+        var endsWithInput = false
         private let body: [UInt8]
         private let loop: EventLoop
         private let step: Int

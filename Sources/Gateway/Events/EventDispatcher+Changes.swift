@@ -1,0 +1,121 @@
+import Buckets
+import Logging
+import System
+import Wire
+
+/// What operators and reloads change.
+extension EventDispatcher {
+    var isIdle: Bool { sending.isEmpty && !isReading && !isSettling && !isAsking }
+
+    func resumeIdle() {
+        guard isHalted, isIdle, !idleWaiters.isEmpty else { return }
+        let waiters = idleWaiters
+        idleWaiters = []
+        for waiter in waiters { waiter.resume() }
+    }
+
+    func whenIdle() async {
+        while !isIdle { await withUnsafeContinuation { idleWaiters.append($0) } }
+    }
+
+    /// Runs a change of the stored progress while nothing is under way, and starts again from it.
+    func change<Result: Sendable>(
+        _ body: () async throws(BucketError) -> Result
+    ) async throws(BucketError) -> Result {
+        guard !isHalted, !isClosed else { throw BucketError(.overloaded, "another change is under way") }
+        isHalted = true
+        defer {
+            isHalted = false
+            step()
+        }
+        await whenIdle()
+        if let settlement = state?.takeSettlement(at: now) { await write(settlement) }
+        let result = try await body()
+        // What follows from the old progress must not be written any more.
+        forget()
+        try await readProgress()
+        return result
+    }
+
+    /// Sends events again. Returns their number.
+    func replay(_ replay: EventReplay) async throws(BucketError) -> Int {
+        try await onLoop { [self] () async throws(BucketError) -> Int in
+            try await change { () async throws(BucketError) -> Int in
+                try await log.replayEvents(name, replay)
+            }
+        }
+    }
+
+    /// Removes the dead events. Returns their number.
+    func dropDead() async throws(BucketError) -> Int {
+        try await onLoop { [self] () async throws(BucketError) -> Int in
+            try await change { () async throws(BucketError) -> Int in
+                try await log.removeDeadEvents(name, before: .max)
+            }
+        }
+    }
+
+    /// Takes another configuration of the subscription. Requests under way end before.
+    func replace(_ sender: WebhookSender) {
+        loop.execute { [self] in
+            Task(executorPreference: loop) { [self] in
+                while isHalted, !isClosed { await Pause.sleep(EventDispatcher.settleDelay) }
+                if isClosed { return await sender.close() }
+                isHalted = true
+                await whenIdle()
+                let old = self.sender
+                self.sender = sender
+                subscription = sender.subscription
+                (isPermitted, permissionTime, permittedInterval) = (false, 0, 0)
+                state?.limits = subscription.limits
+                state?.keep { sender.subscription.wants($0.kind, $0.object.name) }
+                isHalted = false
+                step()
+                await old.close()
+            }
+        }
+    }
+
+    /// Takes other keys for the next requests.
+    func replace(_ keys: WebhookKeys?) { loop.execute { [self] in sender.replace(keys) } }
+
+    /// Sends again to a sink that did not want events, or failed.
+    func resume() {
+        loop.execute { [self] in
+            state?.resume()
+            permissionTime = 0
+            step()
+        }
+    }
+
+    /// Runs work on the dispatcher's loop, from any task.
+    func onLoop<Result: Sendable>(
+        _ body: @escaping @Sendable () async throws(BucketError) -> Result
+    ) async throws(BucketError) -> Result {
+        let task = Task(executorPreference: loop) { () async -> Swift.Result<Result, BucketError> in
+            do throws(BucketError) { return .success(try await body()) } catch { return .failure(error) }
+        }
+        return try await task.value.get()
+    }
+
+    /// Begins nothing more, waits for at most `limit` nanoseconds for what is under way, and writes what is settled.
+    func close(within limit: UInt64) async {
+        log.removeEventObserver(self)
+        let task = Task(executorPreference: loop) { [self] in
+            isHalted = true
+            let alarm = LoopTimer { [self] in
+                asking?.cancel()
+                for task in sending.values { task.cancel() }
+            }
+            loop.arm(alarm, after: limit)
+            await whenIdle()
+            loop.disarm(alarm)
+            if let settlement = state?.takeSettlement(at: now) { await write(settlement) }
+            isClosed = true
+            if let timer { loop.disarm(timer) }
+            timer = nil
+            await sender.close()
+        }
+        await task.value
+    }
+}
