@@ -95,7 +95,9 @@ extension OperationHandler {
     private func longestWait(_ request: WatchRequest) -> UInt64 {
         let wait = request.wait + (request.wait > 0 ? UInt64.random(in: 0...request.wait / 16) : 0)
         guard let expires = context.caller.principal?.expires, expires != .max else { return wait }
-        return min(wait, UInt64(clamping: expires - context.now).multipliedReportingOverflow(by: 1_000_000_000).0)
+        // At least a second, so that a client is not asked to come back at once again and again.
+        let left = min(max(expires - context.now, 1), 2 * Int64(WatchRequest.longestWait))
+        return min(wait, UInt64(left) * 1_000_000_000)
     }
 
     private func bounds(_ watchers: Watchers) async throws(Problem) -> EventBounds {
@@ -150,6 +152,7 @@ extension OperationHandler {
         var folders = FolderDecisions(base: request.folder)
         var changes = Changes(after: position)
         for event in events {
+            try await context.giveWay()
             let name = event.object.name
             if changes.bytes >= OperationHandler.changesBytes || folders.count >= OperationHandler.maximumFolders {
                 break

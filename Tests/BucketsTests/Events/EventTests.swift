@@ -40,6 +40,8 @@ struct EventTests {
         try await withBucket(nil) { bucket async throws in
             try await bucket.put("a", [1])
             #expect(try await bucket.allEvents().isEmpty)
+            // No statement is even prepared.
+            #expect(try await bucket.openDirectory().writer?.events == nil)
             try await bucket.recordEvents(EventFilter { kind, name in kind == .deleted && name == "a" })
             try await bucket.put("b", [1])
             try await bucket.delete("b", Preconditions())

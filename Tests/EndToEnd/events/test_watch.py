@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from program import BINARY, new_token, wait_until
+from program import BINARY, Server, wait_until
 from wire import TRANSPORTS, Wire
 
 WATCHED = "eventOptions: { watch: true }\n"
@@ -25,7 +25,6 @@ service firebase.storage {
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    from program import Server
     server = Server(tmp_path_factory.mktemp("watched"), extra=WATCHED)
     yield server
     assert server.stop() == 0, server.output()
@@ -161,12 +160,14 @@ def test_the_rules_decide(ruled, tmp_path):
         pending.result().is_problem("unauthorized")
 
 
-def test_an_expired_caller_does_not_wait(launch):
-    """A credential without an end waits to the end; see the Swift tests for one that expires."""
-    token, line = new_token("alice")
-    server = launch(extra=WATCHED + f"tokens:\n{line}\n")
-    response = Wire(server).call("GET", "/b/photos/o?watch=0&wait=1s", [("Authorization", f"Bearer {token}")])
+def test_a_caller_whose_token_expires_does_not_wait_longer(launch):
+    server = launch(extra=WATCHED, arguments=["--unsigned-tokens"])
+    token = subprocess.run([str(BINARY), "token", "unsigned", "--uid", "alice", "--claim", f"exp={int(time.time()) + 2}"],
+                           capture_output=True, text=True, check=True)
+    began = time.monotonic()
+    response = Wire(server).call("GET", "/b/photos/o?watch=0&wait=25s", [("Authorization", f"Bearer {token.stdout.strip()}")])
     assert response.status == 200 and response.json == {"sequence": "0", "events": []}
+    assert 0.5 < time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("seed", range(2))
