@@ -117,8 +117,10 @@ extension DirectoryTransaction {
 
     private func settle(_ settlement: EventSettlement, _ table: EventTable) throws(SQLiteError) {
         let name = settlement.subscription
+        // The directory may have been replaced by an older copy, which has fewer events.
+        let cursor = min(settlement.cursor, table.bounds.newest)
         let isKnown = try table.run(
-            "UPDATE event_cursors SET settled = max(settled, ?2) WHERE subscription = ?1", name, settlement.cursor)
+            "UPDATE event_cursors SET settled = max(settled, ?2) WHERE subscription = ?1", name, cursor)
         // The subscription was removed meanwhile: rows of it would keep events for ever.
         guard isKnown > 0 else { return }
         try table.keep(settlement.kept, of: name)

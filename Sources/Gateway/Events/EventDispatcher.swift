@@ -354,7 +354,13 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         guard !isHalted else { return }
         Task(executorPreference: loop) { [self] in
             do throws(BucketError) {
+                let through = state?.readThrough ?? 0
                 let bounds = try await log.eventBounds()
+                if bounds.newest < through {
+                    // The directory was replaced by an older copy.
+                    newest.store(bounds.newest, ordering: .releasing)
+                    return try await change { () async throws(BucketError) in }
+                }
                 if bounds.newest > newest.load(ordering: .acquiring) {
                     newest.store(bounds.newest, ordering: .releasing)
                     step()

@@ -85,6 +85,16 @@ struct DeliveryTests {
         }
     }
 
+    /// Otherwise nothing would be sent until the numbers have caught up.
+    @Test func cursorNeverPassesTheNewestEvent() async throws {
+        try await onOpenBucket(path) { bucket in
+            bucket.beginSubscriptions(["s"], recording: DeliveryTests.all)
+            try await DeliveryTests.put(bucket, "a", "b")
+            try await bucket.settleEvents(EventSettlement(subscription: "s", cursor: 1000))
+            #expect(try await bucket.subscriptionProgress("s")?.cursor == 2)
+        }
+    }
+
     @Test func removedSubscriptionsKeepNothing() async throws {
         try await onOpenBucket(path) { bucket in
             bucket.beginSubscriptions(["s", "t"], recording: DeliveryTests.all)
