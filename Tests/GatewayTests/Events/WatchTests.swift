@@ -96,8 +96,9 @@ struct WatchTests {
     }
 
     @Test func whatOthersChangeMovesTheNumber() async throws {
-        let pending = await waiting(target(0, prefix: "images/", wait: 1))
+        let pending = await waiting(target(0, prefix: "images/", wait: 30))
         await put("other", "secret/x")
+        watches.end()
         let reply = await pending.reply
         #expect(reply.text == #"{"sequence":"2","events":[]}"#)
     }
@@ -118,9 +119,9 @@ struct WatchTests {
         for isEmpty in [false, true] {
             policy.replace(HidingPolicy())
             let start = try await sequence(client.send("GET", target(0)))
-            let pending = await waiting(target(start, wait: isEmpty ? 1 : 30))
+            let pending = await waiting(target(start, wait: 30))
             policy.replace(ClosedPolicy())
-            if !isEmpty { try await onLoop { [driver] in _ = try await driver.put("a", [1]) } }
+            if isEmpty { watches.end() } else { try await onLoop { [driver] in _ = try await driver.put("a", [1]) } }
             let reply = await pending.reply
             #expect(reply.status == 403 && reply.code == "unauthorized")
         }
