@@ -66,8 +66,14 @@ public struct SubscriptionProgress: Sendable {
     public var deadAbove: [Int64]
     /// The number of dead events.
     public var dead: Int
+    /// When events were last sent again by ``EventDeliveryLog/replayEvents(_:_:)``, in microseconds since 1970; or 0. From
+    /// then on they wait as long as new ones.
+    public var since: Int64
 
-    public init(cursor: Int64, waiting: [Waiting] = [], deadAbove: [Int64] = [], dead: Int = 0) {
+    public init(
+        cursor: Int64, waiting: [Waiting] = [], deadAbove: [Int64] = [], dead: Int = 0, since: Int64 = 0
+    ) {
+        self.since = since
         self.cursor = cursor
         self.waiting = waiting
         self.deadAbove = deadAbove

@@ -92,7 +92,7 @@ extension DirectoryTransaction {
         case .begin(let names):
             for name in names {
                 try table.run(
-                    "INSERT OR IGNORE INTO event_cursors VALUES (?1, ?2)", name, table.bounds.newest)
+                    "INSERT OR IGNORE INTO event_cursors(subscription, settled) VALUES (?1, ?2)", name, table.bounds.newest)
             }
         case .settle(let settlement): try settle(settlement, table)
         case .replay(let name, let from):
@@ -101,18 +101,25 @@ extension DirectoryTransaction {
                 "UPDATE event_cursors SET settled = min(settled, ?2) WHERE subscription = ?1", name, from - 1)
             try table.run("DELETE FROM event_retries WHERE subscription = ?1 AND sequence >= ?2", name, from)
             outcome.count = Int(clamping: table.bounds.newest - from + 1)
+            try renew(name, table)
         case .replayDead(let name, let limit):
             outcome.count = try table.run(
                 """
                 UPDATE event_retries SET dead = 0, attempts = 0, due = 0 WHERE subscription = ?1 AND sequence IN (
                     SELECT sequence FROM event_retries WHERE subscription = ?1 AND dead = 1 ORDER BY sequence LIMIT ?2)
                 """, name, Int64(limit))
+            try renew(name, table)
         case .removeDead(let name, let time):
             outcome.count = try table.run(
                 "DELETE FROM event_retries WHERE subscription = ?1 AND dead = 1 AND due < ?2", name, time)
         case .removeOthers(let names): try table.removeSubscriptions(except: names)
         }
         return .success(outcome)
+    }
+
+    /// Events that are sent again wait as long as new ones.
+    private func renew(_ name: String, _ table: EventTable) throws(SQLiteError) {
+        try table.run("UPDATE event_cursors SET since = ?2 WHERE subscription = ?1", name, clock())
     }
 
     private func settle(_ settlement: EventSettlement, _ table: EventTable) throws(SQLiteError) {
@@ -178,10 +185,10 @@ extension EventTable {
 
 extension IndexReader {
     func progress(of name: String) throws(SQLiteError) -> SubscriptionProgress? {
-        let cursor = try SQLiteStatement(connection, "SELECT settled FROM event_cursors WHERE subscription = ?1")
+        let cursor = try SQLiteStatement(connection, "SELECT settled, since FROM event_cursors WHERE subscription = ?1")
         cursor.bind(1, name)
         guard try cursor.step() else { return nil }
-        var progress = SubscriptionProgress(cursor: cursor.int64(0))
+        var progress = SubscriptionProgress(cursor: cursor.int64(0), since: cursor.int64(1))
         let retries = try SQLiteStatement(
             connection,
             """

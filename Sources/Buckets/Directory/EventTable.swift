@@ -28,7 +28,7 @@ final class EventTable {
             custom BLOB
         ) STRICT;
         CREATE TABLE IF NOT EXISTS event_cursors(
-            subscription TEXT NOT NULL PRIMARY KEY, settled INTEGER NOT NULL
+            subscription TEXT NOT NULL PRIMARY KEY, settled INTEGER NOT NULL, since INTEGER NOT NULL DEFAULT 0
         ) STRICT, WITHOUT ROWID;
         CREATE TABLE IF NOT EXISTS event_retries(
             subscription TEXT NOT NULL,

@@ -3,12 +3,21 @@ import Wire
 
 /// Events that wait or are dead, and what must be written.
 extension DeliveryState {
-    func isExpired(_ time: Int64, _ now: DeliveryTime) -> Bool { now.wall - time > limits.maximumAge }
+    func isExpired(_ time: Int64, _ now: DeliveryTime) -> Bool {
+        now.wall - max(time, since) > limits.maximumAge
+    }
 
     /// Adds a waiting event, or changes it.
     mutating func append(_ sequence: Int64, _ event: Waiting) {
-        waiting[sequence] = event
-        oldestWaiting = min(oldestWaiting, sequence)
+        if waiting.updateValue(event, forKey: sequence) == nil {
+            // Most events leave long before anybody asks for the oldest.
+            if oldestWaiting.count > 2 * waiting.count + 64 {
+                oldestWaiting = DueHeap()
+                for sequence in waiting.keys { oldestWaiting.insert(.init(due: sequence, sequence: sequence)) }
+            } else {
+                oldestWaiting.insert(.init(due: sequence, sequence: sequence))
+            }
+        }
         var line = lines.removeValue(forKey: event.name) ?? []
         let index = line.firstIndex { $0 >= sequence } ?? line.endIndex
         if index == line.endIndex || line[index] != sequence { line.insert(sequence, at: index) }

@@ -61,8 +61,10 @@ package struct DeliveryState {
     /// The numbers of the waiting events of each object, in order.
     var lines: [BytewiseString: [Int64]] = [:]
     var due = DueHeap()
-    /// A lower bound of the numbers of waiting events.
-    var oldestWaiting: Int64
+    /// The numbers of waiting events. Those that no longer wait are skipped by the reader.
+    var oldestWaiting = DueHeap()
+    /// Ages count from here at the earliest: when the operator last had events sent again, in microseconds since 1970.
+    let since: Int64
     var busy: Set<BytewiseString> = []
     var flights: [Int: Flight] = [:]
     var lastFlight = 0
@@ -94,7 +96,7 @@ package struct DeliveryState {
         writtenCursor = progress.cursor
         deadKept = progress.dead
         known = Set(progress.deadAbove)
-        oldestWaiting = progress.waiting.first?.retry.sequence ?? .max
+        since = progress.since
         for stored in progress.waiting {
             let retry = stored.retry
             // The clock may have been set meanwhile.
@@ -116,7 +118,8 @@ package struct DeliveryState {
     /// Where to read, if events should be read now.
     package var wantsEvents: (after: Int64, limit: Int)? {
         guard readThrough < newest, window.count <= limits.capacity - DeliveryLimits.window / 2,
-            waiting.count < DeliveryLimits.maximumWaiting, changed.count < DeliveryLimits.maximumUnwritten
+            waiting.count < DeliveryLimits.maximumWaiting || surplus > 0,
+            changed.count < DeliveryLimits.maximumUnwritten
         else { return nil }
         return (readThrough, min(DeliveryLimits.window, limits.capacity - window.count))
     }
@@ -125,20 +128,52 @@ package struct DeliveryState {
     package mutating func noticed(newest: Int64) {
         guard newest > self.newest else { return }
         self.newest = newest
-        let floor = newest - limits.maximumPending
-        for index in window.indices {
-            if window[index].event.sequence > floor { break }
-            guard window[index].status == .pending else { continue }
+        makeRoom()
+    }
+
+    /// By how many events more are pending than may be. What is not read yet counts, wanted or not.
+    private var surplus: Int64 {
+        Int64(waiting.count + window.count) + newest - readThrough - limits.maximumPending
+    }
+
+    /// Lets the events in the window wait, so that those behind them are read and what the subscription does not want is
+    /// passed; gives up the oldest ones if there are too many nevertheless.
+    private mutating func makeRoom() {
+        var surplus = surplus
+        if surplus <= 0 { return }
+        defer { dropDone() }
+        let room = min(DeliveryLimits.maximumWaiting, Int(limits.maximumPending))
+        while surplus > 0, waiting.count > room, discardOldest() { surplus -= 1 }
+        for index in window.indices where window[index].status == .pending {
+            while surplus > 0, waiting.count >= room {
+                guard discardOldest() else { return }
+                surplus -= 1
+            }
+            if surplus <= 0 { return }
             window[index].status = .done
-            counts.discarded += 1
+            let event = window[index].event
+            changed.insert(event.sequence)
+            append(event.sequence, Waiting(name: window[index].name, time: event.time, attempts: 0, due: 0))
+            surplus -= 1
         }
-        dropDone()
-        guard oldestWaiting <= floor else { return }
-        for (sequence, event) in waiting where sequence <= floor && !event.isSending {
-            leave(sequence)
+    }
+
+    /// Gives up the oldest waiting event. Returns false if there is none that is not being sent.
+    private mutating func discardOldest() -> Bool {
+        var kept: [DueHeap.Entry] = []
+        defer { for entry in kept { oldestWaiting.insert(entry) } }
+        while let oldest = oldestWaiting.first {
+            oldestWaiting.removeFirst()
+            guard let event = waiting[oldest.sequence] else { continue }
+            if event.isSending {
+                kept.append(oldest)
+                continue
+            }
+            leave(oldest.sequence)
             counts.discarded += 1
+            return true
         }
-        oldestWaiting = waiting.keys.min() ?? .max
+        return false
     }
 
     /// Takes events that were read after `sequence`.
@@ -150,14 +185,9 @@ package struct DeliveryState {
         wants: (BucketEvent) -> Bool
     ) {
         guard sequence == readThrough else { return }
-        let floor = self.newest - limits.maximumPending
         for event in events where event.sequence > readThrough {
             readThrough = event.sequence
             if known.remove(event.sequence) != nil || !wants(event) { continue }
-            if event.sequence <= floor {
-                counts.discarded += 1
-                continue
-            }
             let name = BytewiseString(event.object.name)
             if isExpired(event.time, now) {
                 die(event.sequence, attempts: 0, cause: lastCause, now)
@@ -170,6 +200,7 @@ package struct DeliveryState {
         }
         if events.isEmpty { readThrough = max(readThrough, newest) }
         if known.contains(where: { $0 <= readThrough }) { known = known.filter { $0 > readThrough } }
+        makeRoom()
     }
 
     /// Forgets pending events that are not wanted any more. Those that wait are sent anyway.

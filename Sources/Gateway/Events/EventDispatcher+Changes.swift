@@ -58,26 +58,45 @@ extension EventDispatcher {
     /// Takes another configuration of the subscription. Requests under way end before.
     func replace(_ sender: WebhookSender) {
         loop.execute { [self] in
+            // Only the last one counts.
+            let skipped = nextSender
+            nextSender = sender
             Task(executorPreference: loop) { [self] in
-                while isHalted, !isClosed { await Pause.sleep(EventDispatcher.settleDelay) }
-                if isClosed { return await sender.close() }
-                isHalted = true
-                await whenIdle()
-                let old = self.sender
-                self.sender = sender
-                subscription = sender.subscription
-                (isPermitted, permissionTime, permittedInterval) = (false, 0, 0)
-                state?.limits = subscription.limits
-                state?.keep { sender.subscription.wants($0.kind, $0.object.name) }
-                isHalted = false
-                step()
-                await old.close()
+                await skipped?.close()
+                await takeNextSender()
             }
         }
     }
 
+    private func takeNextSender() async {
+        while isHalted, !isClosed { await Pause.sleep(EventDispatcher.settleDelay) }
+        guard nextSender != nil, !isClosed else { return }
+        isHalted = true
+        await whenIdle()
+        let old = sender
+        // Another one may have come meanwhile.
+        if let next = nextSender {
+            nextSender = nil
+            sender = next
+            subscription = next.subscription
+            (isPermitted, permissionTime, permittedInterval) = (false, 0, 0)
+            state?.limits = subscription.limits
+            state?.keep { next.subscription.wants($0.kind, $0.object.name) }
+            // What the old sink has answered last does not count.
+            state?.resume()
+        }
+        isHalted = false
+        step()
+        if old !== sender { await old.close() }
+    }
+
     /// Takes other keys for the next requests.
-    func replace(_ keys: WebhookKeys?) { loop.execute { [self] in sender.replace(keys) } }
+    func replace(_ keys: WebhookKeys?) {
+        loop.execute { [self] in
+            sender.replace(keys)
+            nextSender?.replace(keys)
+        }
+    }
 
     /// Sends again to a sink that did not want events, or failed.
     func resume() {
@@ -115,6 +134,7 @@ extension EventDispatcher {
             if let timer { loop.disarm(timer) }
             timer = nil
             await sender.close()
+            await nextSender?.close()
         }
         await task.value
     }

@@ -50,6 +50,8 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     let duration: PrometheusHistogram
     var sender: WebhookSender
     var subscription: EventSubscription
+    /// Takes the place of ``sender`` when nothing is under way.
+    var nextSender: WebhookSender?
     let shown = Lock(Status())
     let newest = Atomic<Int64>(0)
     let wakePending = Atomic<Bool>(false)

@@ -96,7 +96,7 @@ struct EventTests {
         try await withBucket { bucket async throws in
             for index in 0..<20 { try await bucket.put("n\(index)", [1]) }
         }
-        _ = try execute("INSERT INTO event_cursors VALUES ('s', 15)")
+        _ = try execute("INSERT INTO event_cursors(subscription, settled) VALUES ('s', 15)")
         _ = try execute("INSERT INTO event_retries VALUES ('s', 3, 1, 0, NULL, NULL)")
         try await withBucket { bucket async throws in
             #expect(try await bucket.trimmed(before: 1, keeping: .max, limit: 4) == 0)

@@ -56,14 +56,16 @@ private struct Simulation {
         state = DeliveryState(SubscriptionProgress(cursor: 0), of: "s", newest: 0, limits, at: now)
     }
 
-    static func isWanted(_ event: BucketEvent) -> Bool { event.sequence % 7 != 0 }
+    static func isWanted(_ event: BucketEvent) -> Bool {
+        event.sequence % 7 != 0 && event.object.name != "unwanted"
+    }
 
     func dead(_ sequence: Int64) -> Bool { retries[sequence]?.isDead == true || lostDead.contains(sequence) }
     var lostDead: Set<Int64> = []
 
-    mutating func commit() {
+    mutating func commit(_ name: String? = nil) {
         let sequence = Int64(log.count + 1)
-        log.append(event(sequence, "o\(Int.random(in: 0..<5, using: &dice))", time: now.wall))
+        log.append(event(sequence, name ?? "o\(Int.random(in: 0..<5, using: &dice))", time: now.wall))
         state.noticed(newest: sequence)
     }
 
@@ -317,6 +319,45 @@ private struct Simulation {
         let counts = simulation.state.counts
         #expect(counts.settled + counts.discarded == simulation.log.count { Simulation.isWanted($0) })
         #expect(counts.settled <= 101 && counts.settled > 60, "\(counts)")
+    }
+
+    @Test func whatOthersGetGivesUpNothing() {
+        var simulation = Simulation(seed: 7, batch: 1, concurrency: 8)
+        simulation.limits.maximumPending = 50
+        simulation.restart()
+        simulation.commit("o1")
+        let wanted = simulation.log.count
+        // Events that the subscription does not want, while its own one fails.
+        simulation.poison = ["o1"]
+        for _ in 0..<400 {
+            simulation.commit("unwanted")
+            simulation.read()
+            simulation.send()
+            while !simulation.inFlight.isEmpty { simulation.respond() }
+        }
+        #expect(simulation.state.counts.discarded == 0 && simulation.state.cursor >= 350)
+        simulation.finish()
+        #expect(simulation.acknowledged.contains(Int64(wanted)) && simulation.state.counts.settled == 1)
+    }
+
+    @Test func replayedEventsAreAsYoungAsNewOnes() throws {
+        var simulation = Simulation(seed: 8, batch: 1, concurrency: 8)
+        simulation.commit("o1")
+        simulation.read()
+        simulation.advance(simulation.limits.maximumAge + 1)
+        simulation.state.expire(at: simulation.now)
+        simulation.settle()
+        #expect(simulation.state.counts.dead == 1)
+        let retry = try #require(simulation.retries.values.first)
+        let event = simulation.log[0]
+        let waiting = SubscriptionProgress.Waiting(
+            EventRetry(sequence: retry.sequence, attempts: 0, due: 0), name: event.object.name, time: event.time)
+        simulation.state = DeliveryState(
+            SubscriptionProgress(cursor: simulation.cursor, waiting: [waiting], since: simulation.now.wall), of: "s",
+            newest: 1, simulation.limits, at: simulation.now)
+        simulation.advance(simulation.limits.maximumAge - 1)
+        let shipment = simulation.state.next(at: simulation.now)
+        #expect(shipment?.sequences == [1])
     }
 
     @Test func memoryIsBoundedByTheWindow() {
