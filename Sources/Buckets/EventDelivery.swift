@@ -32,8 +32,13 @@ public struct EventSettlement: Sendable, Equatable {
     public var kept: [EventRetry]
     /// The numbers of events whose retries end.
     public var settled: [Int64]
+    /// ``SubscriptionProgress/history``: it is not written to another directory.
+    public var history: UInt64
 
-    public init(subscription: String, cursor: Int64, kept: [EventRetry] = [], settled: [Int64] = []) {
+    public init(
+        subscription: String, cursor: Int64, kept: [EventRetry] = [], settled: [Int64] = [], history: UInt64 = 0
+    ) {
+        self.history = history
         self.subscription = subscription
         self.cursor = cursor
         self.kept = kept
@@ -69,10 +74,14 @@ public struct SubscriptionProgress: Sendable {
     /// When events were last sent again by ``EventDeliveryLog/replayEvents(_:_:)``, in microseconds since 1970; or 0. From
     /// then on they wait as long as new ones.
     public var since: Int64
+    /// The same as in ``RecordedEvents/history`` of the directory.
+    public var history: UInt64
 
     public init(
-        cursor: Int64, waiting: [Waiting] = [], deadAbove: [Int64] = [], dead: Int = 0, since: Int64 = 0
+        cursor: Int64, waiting: [Waiting] = [], deadAbove: [Int64] = [], dead: Int = 0, since: Int64 = 0,
+        history: UInt64 = 0
     ) {
+        self.history = history
         self.since = since
         self.cursor = cursor
         self.waiting = waiting
@@ -118,6 +127,7 @@ public protocol EventDeliveryLog: EventLog {
     /// Retries of a subscription, in order of their numbers, with their events.
     func eventRetries(_ name: String, dead: Bool, limit: Int) async throws(BucketError) -> [(EventRetry, BucketEvent)]
 
-    /// Removes what is kept of other subscriptions, so that their events can be trimmed.
-    func removeSubscriptions(except names: [String]) async throws(BucketError)
+    /// Notes that other subscriptions are absent, and removes what is kept of those that have been since `time`, in
+    /// microseconds since 1970, so that their events can be trimmed.
+    func removeSubscriptions(except names: [String], since time: Int64) async throws(BucketError)
 }

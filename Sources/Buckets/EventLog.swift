@@ -83,6 +83,8 @@ public struct RecordedEvents: Sendable {
     public var events: [(kind: BucketEvent.Kind, name: String)]
     /// The number of the last one.
     public var last: Int64
+    /// Changes when another directory has taken the place of the bucket's, such as a restored backup.
+    public var history: UInt64 = 0
 
     public init(_ events: [(kind: BucketEvent.Kind, name: String)], last: Int64) {
         self.events = events

@@ -7,6 +7,12 @@ import Wire
 extension Configuration {
     /// A subscription of a webhook to events of directory buckets.
     public struct EventSink: Sendable, Equatable {
+        /// Fields of the requests that a file of fields can't have: of the connection, and of the event.
+        static let reservedFields = [
+            "host", "connection", "content-length", "content-type", "expect", "keep-alive", "te", "trailer",
+            "transfer-encoding", "upgrade", "ce-", "webhook-",
+        ]
+
         public let name: String
         /// The webhook; its query may be a secret.
         public var url: String?
@@ -142,7 +148,7 @@ extension Configuration {
     public func eventSubscriptions() throws -> [EventSubscription] {
         try events.compactMap { sink in
             guard var made = sink.subscription(eventOptions) else { return nil }
-            if let file = sink.headers { made.fields = try FieldFile.read(file) }
+            if let file = sink.headers { made.fields = try FieldFile.read(file, reserved: Configuration.EventSink.reservedFields) }
             return made
         }
     }
@@ -225,7 +231,7 @@ extension ConfigurationReader {
             report(SettingError(message: "'\(key)': \(file) can't be read: \(reason)"), at: key)
         }
         guard let headers = sink.headers else { return }
-        do throws(FieldFile.Malformed) { _ = try FieldFile.read(headers) } catch {
+        do throws(FieldFile.Malformed) { _ = try FieldFile.read(headers, reserved: Configuration.EventSink.reservedFields) } catch {
             report(SettingError(message: "'\(path).headers': \(error)"), at: path + ".headers")
         }
     }

@@ -11,7 +11,8 @@ enum FieldFile {
     private static let maximumBytes = 1 << 16
 
     /// The fields, with names in lower case.
-    static func read(_ file: String) throws(Malformed) -> HeaderFields {
+    /// - Parameter reserved: The names, or beginnings of names with a `-` at the end, that the requests have themselves.
+    static func read(_ file: String, reserved: [String] = []) throws(Malformed) -> HeaderFields {
         let contents: [UInt8]
         do throws(SystemError) {
             contents = try File.contents(of: file, limit: maximumBytes)
@@ -27,6 +28,10 @@ enum FieldFile {
                 line[colon...].allSatisfy({ ASCII.isVisible($0) || $0 == 0x20 })
             else { throw Malformed(description: "\(file):\(index + 1): expected 'name: value'") }
             let name = String(decoding: line[..<colon].map(ASCII.lowercased), as: UTF8.self)
+            let isReserved = reserved.contains {
+                $0.hasSuffix("-") ? name.hasPrefix($0) : BytewiseString.areEqual($0, name)
+            }
+            if isReserved { throw Malformed(description: "\(file):\(index + 1): '\(name)' is set by the gateway") }
             fields.append(name: name, String(decoding: ASCII.trimmed(line[(colon + 1)...]), as: UTF8.self))
         }
         return fields

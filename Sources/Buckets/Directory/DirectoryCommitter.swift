@@ -125,7 +125,8 @@ final class DirectoryCommitter: @unchecked Sendable {
     /// Tells the observers what was recorded. It can be read already.
     private func tell(_ events: EventTable, _ directory: OpenDirectory) {
         directory.eventBounds.withLock { $0 = events.knownBounds }
-        guard let recorded = events.takeCommitted() else { return }
+        guard var recorded = events.takeCommitted() else { return }
+        recorded.history = directory.history
         for observer in observers.withLock({ $0 }) { observer.recorded(recorded) }
     }
 

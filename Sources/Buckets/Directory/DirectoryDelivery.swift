@@ -1,5 +1,6 @@
 import CSQLite
 import System
+import Wire
 
 /// The committer's operations on what subscriptions have settled.
 enum DeliveryChange: Sendable {
@@ -9,7 +10,7 @@ enum DeliveryChange: Sendable {
     case replay(String, from: Int64)
     case replayDead(String, limit: Int)
     case removeDead(String, before: Int64)
-    case removeOthers([String])
+    case removeOthers([String], since: Int64)
 
     /// Whether the change is rejected on a nearly full disk.
     var needsRoom: Bool {
@@ -32,7 +33,9 @@ extension DirectoryBucket: EventDeliveryLog {
         let directory = try await openDirectory()
         do throws(SQLiteError) {
             return try await pool.run { () throws(SQLiteError) in
-                try directory.index.read { reader throws(SQLiteError) in try reader.progress(of: name) }
+                var progress = try directory.index.read { reader throws(SQLiteError) in try reader.progress(of: name) }
+                progress?.history = directory.history
+                return progress
             }
         } catch { throw error.bucketError }
     }
@@ -78,8 +81,18 @@ extension DirectoryBucket: EventDeliveryLog {
         } catch { throw error.bucketError }
     }
 
-    public func removeSubscriptions(except names: [String]) async throws(BucketError) {
-        _ = try await change("", .settleEvents(.removeOthers(names)), Preconditions())
+    public func removeSubscriptions(except names: [String], since time: Int64) async throws(BucketError) {
+        let directory = try await openDirectory()
+        let isNeeded: Bool
+        do throws(SQLiteError) {
+            isNeeded = try await pool.run { () throws(SQLiteError) in
+                try directory.index.read { reader throws(SQLiteError) in
+                    try reader.mustNoteAbsence(of: names, since: time)
+                }
+            }
+        } catch { throw error.bucketError }
+        guard isNeeded else { return }
+        _ = try await change("", .settleEvents(.removeOthers(names, since: time)), Preconditions())
     }
 }
 
@@ -112,7 +125,8 @@ extension DirectoryTransaction {
         case .removeDead(let name, let time):
             outcome.count = try table.run(
                 "DELETE FROM event_retries WHERE subscription = ?1 AND dead = 1 AND due < ?2", name, time)
-        case .removeOthers(let names): try table.removeSubscriptions(except: names)
+        case .removeOthers(let names, let time):
+            try table.removeSubscriptions(except: names, since: time, now: clock())
         }
         return .success(outcome)
     }
@@ -124,10 +138,10 @@ extension DirectoryTransaction {
 
     private func settle(_ settlement: EventSettlement, _ table: EventTable) throws(SQLiteError) {
         let name = settlement.subscription
-        // The directory may have been replaced by an older copy, which has fewer events.
-        let cursor = min(settlement.cursor, table.bounds.newest)
+        // The directory may have been replaced by an older copy, whose events have other numbers.
+        if settlement.history != directory.history { return }
         let isKnown = try table.run(
-            "UPDATE event_cursors SET settled = max(settled, ?2) WHERE subscription = ?1", name, cursor)
+            "UPDATE event_cursors SET settled = max(settled, ?2) WHERE subscription = ?1", name, settlement.cursor)
         // The subscription was removed meanwhile: rows of it would keep events for ever.
         guard isKnown > 0 else { return }
         try table.keep(settlement.kept, of: name)
@@ -172,12 +186,21 @@ extension EventTable {
         }
     }
 
-    func removeSubscriptions(except names: [String]) throws(SQLiteError) {
-        let list = names.indices.map { "?\($0 + 1)" }.joined(separator: ", ")
-        for table in ["event_cursors", "event_retries"] {
-            let statement = try SQLiteStatement(
-                connection, "DELETE FROM \(table) WHERE subscription NOT IN (\(list))")
-            for (index, name) in names.enumerated() { statement.bind(Int32(index + 1), name) }
+    /// Notes which subscriptions are absent, and forgets those that have been since a time.
+    func removeSubscriptions(except names: [String], since time: Int64, now: Int64) throws(SQLiteError) {
+        let list = names.indices.map { "?\($0 + 3)" }.joined(separator: ", ")
+        for sql in [
+            "UPDATE event_cursors SET absent = NULL WHERE absent NOTNULL AND subscription IN (\(list))",
+            "UPDATE event_cursors SET absent = ?1 WHERE absent ISNULL AND subscription NOT IN (\(list))",
+            "DELETE FROM event_cursors WHERE absent <= ?2 AND subscription NOT IN (\(list))",
+            "DELETE FROM event_retries WHERE subscription NOT IN (SELECT subscription FROM event_cursors)",
+        ] {
+            let statement = try SQLiteStatement(connection, sql)
+            if sql.contains("?1") { statement.bind(1, now) }
+            if sql.contains("?2") { statement.bind(2, time) }
+            if sql.contains("(\(list))") {
+                for (index, name) in names.enumerated() { statement.bind(Int32(index + 3), name) }
+            }
             try statement.run()
         }
     }
@@ -235,6 +258,17 @@ extension IndexReader {
             found.append((retry, event))
         }
         return found
+    }
+
+    /// Whether the notes about absent subscriptions would change.
+    func mustNoteAbsence(of names: [String], since time: Int64) throws(SQLiteError) -> Bool {
+        let cursors = try SQLiteStatement(connection, "SELECT subscription, absent FROM event_cursors")
+        while try cursors.step() {
+            let isPresent = names.contains { BytewiseString.areEqual($0, cursors.text(0) ?? "") }
+            let isNoted = !cursors.isNull(1)
+            if isPresent == isNoted || isNoted && cursors.int64(1) <= time { return true }
+        }
+        return false
     }
 
     func firstEvent(since time: Int64) throws(SQLiteError) -> Int64? {

@@ -28,7 +28,8 @@ final class EventTable {
             custom BLOB
         ) STRICT;
         CREATE TABLE IF NOT EXISTS event_cursors(
-            subscription TEXT NOT NULL PRIMARY KEY, settled INTEGER NOT NULL, since INTEGER NOT NULL DEFAULT 0
+            subscription TEXT NOT NULL PRIMARY KEY, settled INTEGER NOT NULL, since INTEGER NOT NULL DEFAULT 0,
+            absent INTEGER
         ) STRICT, WITHOUT ROWID;
         CREATE TABLE IF NOT EXISTS event_retries(
             subscription TEXT NOT NULL,
@@ -211,7 +212,8 @@ final class EventTable {
             connection,
             """
             DELETE FROM events WHERE sequence IN (
-                SELECT sequence FROM events WHERE sequence <= ?1
+                SELECT sequence FROM events
+                WHERE sequence <= min(?1, ifnull((SELECT min(settled) FROM event_cursors), ?1))
                 AND NOT EXISTS (SELECT 1 FROM event_retries WHERE event_retries.sequence = events.sequence) LIMIT ?2)
             """)
         remove.bind(1, start)

@@ -32,6 +32,9 @@ final class OpenDirectory: @unchecked Sendable {
     var writer: IndexWriter?
     /// As of the last batch.
     let usage: Lock<DirectoryUsage>
+    /// Distinguishes the directories that the process has opened.
+    let history = OpenDirectory.histories.add(1, ordering: .relaxed).newValue
+    private static let histories = Atomic<UInt64>(0)
     /// As of the last batch; nil before the first one that looked at them.
     let eventBounds = Lock<EventBounds?>(nil)
 

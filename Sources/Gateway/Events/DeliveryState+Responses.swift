@@ -52,9 +52,14 @@ extension DeliveryState {
     }
 
     /// Sends again to a sink that did not want events, or did not work.
-    package mutating func resume() {
+    package mutating func resume(at now: DeliveryTime) {
         (isGone, pause, failures, silentUntil) = (false, nil, 0, .min)
         failedTests = []
+        for (name, line) in lines {
+            guard let first = line.first, waiting[first]?.isSending == false else { continue }
+            waiting[first]?.due = now.ticks
+            push(name)
+        }
     }
 
     mutating func works(_ now: DeliveryTime) {

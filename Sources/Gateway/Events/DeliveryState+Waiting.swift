@@ -85,7 +85,7 @@ extension DeliveryState {
     /// What must be written; nil if nothing has changed. It must end with ``written(_:)`` or ``notWritten(_:)``.
     package mutating func takeSettlement(at now: DeliveryTime) -> EventSettlement? {
         guard unwritten > 0 else { return nil }
-        var settlement = EventSettlement(subscription: subscription, cursor: cursor)
+        var settlement = EventSettlement(subscription: subscription, cursor: cursor, history: history)
         for sequence in changed.sorted() {
             if let event = waiting[sequence] {
                 settlement.kept.append(

@@ -41,6 +41,8 @@ package struct DeliveryState {
     }
 
     let subscription: String
+    /// Of the directory whose events these are.
+    let history: UInt64
     /// Can be changed at any time.
     package var limits: DeliveryLimits
     /// Since the start.
@@ -67,7 +69,8 @@ package struct DeliveryState {
     let since: Int64
     var busy: Set<BytewiseString> = []
     var flights: [Int: Flight] = [:]
-    var lastFlight = 0
+    /// Numbers of shipments are unique for each dispatcher.
+    var lastFlight: Int
     var failures = 0
     var pause: Pause?
     /// The events that failed while the sink was tested. They are due when it works again.
@@ -84,11 +87,15 @@ package struct DeliveryState {
     var changed: Set<Int64> = []
     var dead: [Int64: EventRetry] = [:]
 
-    /// - Parameter newest: The number of the bucket's newest event.
+    /// - Parameters:
+    ///   - newest: The number of the bucket's newest event.
+    ///   - lastShipment: The highest number of a shipment so far.
     package init(
         _ progress: SubscriptionProgress, of subscription: String, newest: Int64, _ limits: DeliveryLimits,
-        at now: DeliveryTime
+        at now: DeliveryTime, lastShipment: Int = 0
     ) {
+        lastFlight = lastShipment
+        history = progress.history
         self.subscription = subscription
         self.limits = limits
         self.newest = newest

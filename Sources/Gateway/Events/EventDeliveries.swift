@@ -14,9 +14,8 @@ public final class EventDeliveries: Sendable {
     }
     private struct State {
         var running: [Running] = []
-        /// When subscriptions were last chosen, in monotonic nanoseconds.
-        var applied: UInt64 = 0
-        var hasRemoved = false
+        /// Those that end, by bucket and name.
+        var ending: [BytewiseString: Task<Void, Never>] = [:]
         var isClosed = false
     }
     /// How long requests under way have at the end, in nanoseconds.
@@ -55,11 +54,8 @@ public final class EventDeliveries: Sendable {
         _ subscriptions: [EventSubscription], keys: [BytewiseString: WebhookKeys],
         isWatched: (_ bucket: String) -> Bool
     ) {
-        var ended: [EventDispatcher] = []
         state.withLock { state in
             if state.isClosed { return }
-            state.applied = EventLoop.monotonicNow()
-            state.hasRemoved = false
             for (bucket, log) in logs {
                 let own = subscriptions.filter { $0.hasBucket(bucket) }
                 let filter = EventFilter.of(bucket, subscriptions, isWatched: isWatched(bucket))
@@ -67,6 +63,7 @@ public final class EventDeliveries: Sendable {
                 if !own.isEmpty || isRunning { log.beginSubscriptions(own.map(\.name), recording: filter) }
                 for subscription in own { start(subscription, bucket, log, keys[subscription.name], &state) }
             }
+            var ended: [EventDispatcher] = []
             state.running.removeAll { running in
                 let isKept = subscriptions.contains {
                     BytewiseString.areEqual($0.name, running.dispatcher.name) && $0.hasBucket(running.dispatcher.bucket)
@@ -74,13 +71,19 @@ public final class EventDeliveries: Sendable {
                 if !isKept { ended.append(running.dispatcher) }
                 return !isKept
             }
-        }
-        let all = ended
-        if all.isEmpty { return }
-        Task(executorPreference: loop) {
-            for dispatcher in all { await dispatcher.close(within: EventDeliveries.closingLimit) }
+            for dispatcher in ended { end(dispatcher, &state) }
         }
     }
+
+    private func end(_ dispatcher: EventDispatcher, _ state: inout State) {
+        let key = EventDeliveries.key(dispatcher.bucket, dispatcher.name)
+        state.ending[key] = Task(executorPreference: loop) { [self] in
+            await dispatcher.close(within: EventDeliveries.closingLimit)
+            self.state.withLock { $0.ending[key] = nil }
+        }
+    }
+
+    private static func key(_ bucket: String, _ name: String) -> BytewiseString { BytewiseString("\(bucket) \(name)") }
 
     private func start(
         _ subscription: EventSubscription, _ bucket: String, _ log: any EventDeliveryLog, _ keys: WebhookKeys?,
@@ -98,18 +101,25 @@ public final class EventDeliveries: Sendable {
             let running = state.running[index]
             if BytewiseString.areEqual(running.configured, configured) {
                 running.dispatcher.replace(keys)
+                running.dispatcher.reopen()
             } else {
                 running.dispatcher.replace(sender())
                 state.running[index].configured = configured
             }
-            running.dispatcher.resume()
             return
         }
         let dispatcher = EventDispatcher(
             sender(), log, loop: loop, logger: logger,
             duration: registry.histogram("sluice_event_delivery_seconds", [("subscription", subscription.name)]))
         state.running.append(Running(dispatcher: dispatcher, configured: configured))
-        dispatcher.start()
+        // One of this name that was removed a moment ago may still send.
+        guard let ending = state.ending[EventDeliveries.key(bucket, subscription.name)] else {
+            return dispatcher.start()
+        }
+        Task(executorPreference: loop) {
+            await ending.value
+            dispatcher.start()
+        }
     }
 
     /// Signs with other keys from now on.
@@ -120,16 +130,11 @@ public final class EventDeliveries: Sendable {
     /// Forgets the progress of subscriptions that have not been configured for so long, in nanoseconds. Called from time to
     /// time.
     public func removeOthers(after retention: UInt64) async {
-        let isDue = state.withLock { state in
-            let isDue = !state.hasRemoved && EventLoop.monotonicNow() - state.applied >= retention
-            if isDue { state.hasRemoved = true }
-            return isDue
-        }
-        guard isDue else { return }
+        let time = SystemClock.microseconds() - Int64(clamping: retention / 1000)
         for (bucket, log) in logs {
             let names = dispatchers.filter { BytewiseString.areEqual($0.bucket, bucket) }.map(\.name)
             do throws(BucketError) {
-                try await log.removeSubscriptions(except: names)
+                try await log.removeSubscriptions(except: names, since: time)
             } catch {
                 logger.warning("old subscriptions not removed", metadata: ["bucket": "\(bucket)", "cause": "\(error)"])
             }
@@ -153,7 +158,7 @@ public final class EventDeliveries: Sendable {
     public var note: String? {
         let failing = dispatchers.compactMap { dispatcher -> String? in
             let status = dispatcher.status
-            guard ["gone", "paused"].contains(where: { BytewiseString.areEqual($0, status.state) }) else { return nil }
+            guard ["gone", "paused", "asking"].contains(where: { BytewiseString.areEqual($0, status.state) }) else { return nil }
             return "\(dispatcher.name) (\(dispatcher.bucket)): \(status.state): \(status.lastCause ?? "")"
         }
         return failing.isEmpty ? nil : failing.joined(separator: "\n")

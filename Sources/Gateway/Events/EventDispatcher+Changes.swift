@@ -25,7 +25,7 @@ extension EventDispatcher {
         guard !isHalted, !isClosed else { throw BucketError(.overloaded, "another change is under way") }
         isHalted = true
         defer {
-            isHalted = false
+            isHalted = isClosing
             step()
         }
         await whenIdle()
@@ -83,9 +83,9 @@ extension EventDispatcher {
             state?.limits = subscription.limits
             state?.keep { next.subscription.wants($0.kind, $0.object.name) }
             // What the old sink has answered last does not count.
-            state?.resume()
+            state?.resume(at: now)
         }
-        isHalted = false
+        isHalted = isClosing
         step()
         if old !== sender { await old.close() }
     }
@@ -101,8 +101,16 @@ extension EventDispatcher {
     /// Sends again to a sink that did not want events, or failed.
     func resume() {
         loop.execute { [self] in
-            state?.resume()
+            state?.resume(at: now)
             permissionTime = 0
+            step()
+        }
+    }
+
+    /// Sends again to a sink that did not want events, after a reload.
+    func reopen() {
+        loop.execute { [self] in
+            state?.isGone = false
             step()
         }
     }
@@ -121,7 +129,7 @@ extension EventDispatcher {
     func close(within limit: UInt64) async {
         log.removeEventObserver(self)
         let task = Task(executorPreference: loop) { [self] in
-            isHalted = true
+            (isHalted, isClosing) = (true, true)
             let alarm = LoopTimer { [self] in
                 asking?.cancel()
                 for task in sending.values { task.cancel() }

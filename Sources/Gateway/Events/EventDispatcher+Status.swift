@@ -25,10 +25,13 @@ extension EventDispatcher {
             : subscription.asksPermission && !isPermitted
                 ? "asking" : state.isPaused ? "paused" : state.lastCause != nil ? "failing" : "delivering"
         shown.withLock { $0 = status }
+        if told == counts || time < lossTime { return }
+        let isNews = counts.dead > told.dead || counts.discarded > told.discarded
+        if isNews { lossTime = time + EventDispatcher.lossInterval }
         tellLosses(counts)
     }
 
-    /// Logs what was given up, once for all of some time.
+    /// Logs what was given up, once a minute.
     func tellLosses(_ counts: DeliveryCounts) {
         var metadata: Logger.Metadata = ["subscription": "\(name)", "bucket": "\(bucket)"]
         if counts.dead > told.dead {

@@ -36,6 +36,8 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     static let storeDelay: UInt64 = 1_000_000_000
     /// How often the figures are measured, at most.
     static let showInterval: UInt64 = 250_000_000
+    /// How often losses are logged, at most.
+    static let lossInterval: UInt64 = 60_000_000_000
     /// How long dead events are kept, in microseconds: 7 days.
     static let deadRetention: Int64 = 7 * 86_400 * 1_000_000
     static let permissionLifetime: UInt64 = 24 * 3_600_000_000_000
@@ -54,19 +56,27 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     var nextSender: WebhookSender?
     let shown = Lock(Status())
     let newest = Atomic<Int64>(0)
+    /// Of the directory that has recorded last.
+    let history = Atomic<UInt64>(0)
     let wakePending = Atomic<Bool>(false)
 
     /// nil until the progress is read.
     var state: DeliveryState?
+    /// Counts the states that were read. What belongs to an earlier one does not count.
+    var stateNumber = 0
+    var lastShipment = 0
     var base = DeliveryCounts()
     var told = DeliveryCounts()
     var wasFailing = false
     var sending: [Int: Task<Void, Never>] = [:]
     var isReading = false
+    /// When losses were logged last.
+    var lossTime: UInt64 = 0
     var isStoreFailing = false
     var isSettling = false
     /// Whether nothing new begins: a change is made, or it is closed.
     var isHalted = false
+    var isClosing = false
     var isClosed = false
     var idleWaiters: [UnsafeContinuation<Void, Never>] = []
     /// Times of the loop's clock.
@@ -111,6 +121,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     func recorded(_ events: RecordedEvents) {
+        history.store(events.history, ordering: .releasing)
         newest.store(events.last, ordering: .releasing)
         if wakePending.exchange(true, ordering: .acquiringAndReleasing) { return }
         loop.execute { [self] in
@@ -130,8 +141,10 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         loop.assertCurrent()
         if isClosed { return }
         let time = EventLoop.monotonicNow()
+        // Another directory has taken the place of the bucket's, with other numbers.
+        if let state, state.history != history.load(ordering: .acquiring) { forget() }
         if state == nil {
-            load(time)
+            if !isHalted { load(time) }
         } else {
             state?.noticed(newest: newest.load(ordering: .acquiring))
             if time >= checkTime { check(time) }
@@ -184,16 +197,23 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         }
         guard let progress else { throw BucketError(.unavailable, "the subscription has no cursor") }
         let bounds = try await log.eventBounds()
-        if bounds.newest > newest.load(ordering: .acquiring) { newest.store(bounds.newest, ordering: .releasing) }
+        let isOther = progress.history != history.load(ordering: .acquiring)
+        history.store(progress.history, ordering: .releasing)
+        if isOther || bounds.newest > newest.load(ordering: .acquiring) {
+            newest.store(bounds.newest, ordering: .releasing)
+        }
         forget()
         var limits = subscription.limits
         limits.interval = permittedInterval
-        state = DeliveryState(progress, of: name, newest: bounds.newest, limits, at: now)
+        state = DeliveryState(
+            progress, of: name, newest: bounds.newest, limits, at: now, lastShipment: lastShipment)
     }
 
     /// The progress must be read again.
     func forget() {
         if let counts = state?.counts { base.add(counts) }
+        lastShipment = state?.lastFlight ?? lastShipment
+        stateNumber += 1
         state = nil
     }
 
@@ -209,13 +229,16 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     func read(_ time: UInt64) {
         guard !isReading, time >= storeTime, let (after, limit) = state?.wantsEvents else { return }
         isReading = true
+        let number = stateNumber
         let newest = newest.load(ordering: .acquiring)
         Task(executorPreference: loop) { [self] in
             do throws(BucketError) {
                 let events = try await log.events(after: after, limit: limit)
                 let subscription = subscription
-                state?.loaded(events, after: after, newest: newest, at: now) { event in
-                    subscription.wants(event.kind, event.object.name)
+                if number == stateNumber {
+                    state?.loaded(events, after: after, newest: newest, at: now) { event in
+                        subscription.wants(event.kind, event.object.name)
+                    }
                 }
             } catch {
                 failed(error, "events: not read")
@@ -296,6 +319,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
             isAsking = false
             switch result {
             case .granted(let interval):
+                if !isPermitted { state?.lastCause = nil }
                 isPermitted = true
                 permittedInterval = interval
                 state?.limits.interval = interval
@@ -305,6 +329,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
                 isPermitted = false
                 permissionTime = time + permissionDelay
                 permissionDelay = min(2 * permissionDelay, EventDispatcher.maximumPermissionDelay)
+                state?.lastCause = "handshake: \(cause)"
                 tell(.failed(cause: "handshake: \(cause)"))
             }
             step()
@@ -339,12 +364,13 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     }
 
     func write(_ settlement: EventSettlement) async {
+        let number = stateNumber
         do throws(BucketError) {
             try await log.settleEvents(settlement)
-            state?.written(settlement)
+            if number == stateNumber { state?.written(settlement) }
             isStoreFailing = false
         } catch {
-            state?.notWritten(settlement)
+            if number == stateNumber { state?.notWritten(settlement) }
             failed(error, "events: what was settled is not written; it may be sent again")
         }
     }

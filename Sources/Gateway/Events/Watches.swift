@@ -1,6 +1,7 @@
 import Buckets
 import System
 import Telemetry
+import Wire
 
 /// The requests of the process that wait for changes of buckets. Lives as long as the process, beyond reloads.
 public final class Watches: Sendable {
@@ -54,16 +55,20 @@ public final class Watches: Sendable {
 
 /// The requests that wait for changes of one bucket. A commit wakes those whose prefix it concerns.
 public final class Watchers: EventObserver {
-    private struct Waiter {
+    /// Safety: only used with the lock held.
+    private final class Waiter: @unchecked Sendable {
         let pause: Pause
-        let prefix: [UInt8]
         /// The number up to which nothing concerned the prefix.
         var position: Int64
-        /// Whether a commit concerned it, so that the position stays.
-        var isWoken = false
+
+        init(_ pause: Pause, _ position: Int64) {
+            self.pause = pause
+            self.position = position
+        }
     }
     private struct State {
-        var waiters: [UInt64: Waiter] = [:]
+        /// Those that have not been woken, by prefix: a commit compares its names with each prefix once.
+        var waiters: [BytewiseString: [UInt64: Waiter]] = [:]
         var nextID: UInt64 = 0
         /// Counts commits.
         var version: UInt64 = 0
@@ -85,16 +90,19 @@ public final class Watchers: EventObserver {
         let woken = state.withLock { state -> [Pause] in
             state.version += 1
             if state.waiters.isEmpty { return [] }
-            let names = events.events.map { Array($0.name.utf8) }
             var woken: [Pause] = []
-            for (id, waiter) in state.waiters where !waiter.isWoken {
-                // A lower number is of another history: its request finds out.
-                if events.last < waiter.position || names.contains(where: { $0.starts(with: waiter.prefix) }) {
-                    state.waiters[id]?.isWoken = true
-                    woken.append(waiter.pause)
-                } else {
-                    state.waiters[id]?.position = events.last
+            for (prefix, waiters) in state.waiters {
+                let isConcerned = events.events.contains { $0.name.utf8.starts(with: prefix.text.utf8) }
+                for (id, waiter) in waiters {
+                    // A lower number is of another history: its request finds out.
+                    if isConcerned || events.last < waiter.position {
+                        woken.append(waiter.pause)
+                        if !isConcerned { state.waiters[prefix]?[id] = nil }
+                    } else {
+                        waiter.position = events.last
+                    }
                 }
+                if isConcerned { state.waiters[prefix] = nil }
             }
             return woken
         }
@@ -102,7 +110,7 @@ public final class Watchers: EventObserver {
     }
 
     /// The number of waiting requests.
-    var count: Int { state.withLock { $0.waiters.count } }
+    var count: Int { state.withLock { $0.waiters.values.reduce(0) { $0 + $1.count } } }
 
     /// The number of commits so far, for ``wait(_:after:unless:atMost:)``.
     var version: UInt64 { state.withLock { $0.version } }
@@ -110,7 +118,7 @@ public final class Watchers: EventObserver {
     func wakeAll() {
         let pauses = state.withLock { state in
             state.version += 1
-            return state.waiters.values.map(\.pause)
+            return state.waiters.values.flatMap { $0.values.map(\.pause) }
         }
         for pause in pauses { pause.end() }
     }
@@ -121,19 +129,25 @@ public final class Watchers: EventObserver {
     ///   - version: Before that read. After another commit, there is no wait.
     ///   - nanoseconds: The longest wait.
     /// - Returns: The number after which to read on.
-    func wait(_ prefix: [UInt8], after position: Int64, unless version: UInt64, atMost nanoseconds: UInt64) async
+    func wait(_ prefix: String, after position: Int64, unless version: UInt64, atMost nanoseconds: UInt64) async
         -> Int64
     {
-        let pause = Pause()
+        let key = BytewiseString(prefix)
+        let waiter = Waiter(Pause(), position)
         let id = state.withLock { state -> UInt64? in
             guard state.version == version else { return nil }
             state.nextID += 1
-            state.waiters[state.nextID] = Waiter(pause: pause, prefix: prefix, position: position)
+            state.waiters[key, default: [:]][state.nextID] = waiter
             return state.nextID
         }
         guard let id else { return position }
-        await pause.wait(atMost: nanoseconds)
-        return state.withLock { $0.waiters.removeValue(forKey: id)?.position ?? position }
+        await waiter.pause.wait(atMost: nanoseconds)
+        return state.withLock { state in
+            if state.waiters[key]?.removeValue(forKey: id) != nil, state.waiters[key]?.isEmpty == true {
+                state.waiters[key] = nil
+            }
+            return waiter.position
+        }
     }
 }
 

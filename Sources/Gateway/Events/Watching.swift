@@ -76,13 +76,12 @@ extension OperationHandler {
             }
             let now = EventLoop.monotonicNow()
             if now >= deadline || watchers.watches.hasEnded { break }
-            let before = position
             context.exchange.endsWithInput = true
-            position = await watchers.wait(prefix, after: position, unless: version, atMost: deadline - now)
+            position = await watchers.wait(request.prefix, after: position, unless: version, atMost: deadline - now)
             context.exchange.endsWithInput = false
             context.record.waitedNanoseconds += EventLoop.monotonicNow() - now
             if context.exchange.isClientGone { throw RequestContext.clientGone }
-            try await check(before, watchers)
+            try await check(position, watchers)
         }
         let authorizer = fresh(request)
         try authorizer.require(try await authorizer.evaluate())

@@ -143,8 +143,9 @@ final class WebhookSender: Sendable {
     static func silence(_ field: String?, now: Int64 = SystemClock.seconds()) -> Int64? {
         guard let field else { return nil }
         let seconds: Int64
-        if let number = UInt32(field) {
-            seconds = Int64(number)
+        if !field.isEmpty, field.utf8.allSatisfy(ASCII.isDigit) {
+            // More than an hour is an hour.
+            seconds = Int64(UInt32(field) ?? .max)
         } else if let date = HTTPDate.parse(field.utf8.span, now: now) {
             seconds = max(0, date - now)
         } else {

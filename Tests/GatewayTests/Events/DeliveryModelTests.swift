@@ -163,7 +163,7 @@ private struct Simulation {
         case ..<92: settle()
         case ..<97: advance(Int64.random(in: 0...2_000_000, using: &dice))
         case 97: restart()
-        case 98: state.resume()
+        case 98: state.resume(at: now)
         default:
             state.expire(at: now)
             if dice.chance(3) { advance(600_000_000) }
@@ -175,7 +175,7 @@ private struct Simulation {
         isHealthy = true
         poison = []
         for _ in 0..<20_000 {
-            state.resume()
+            state.resume(at: now)
             read()
             send()
             while !inFlight.isEmpty { respond() }
