@@ -13,6 +13,7 @@ extension Configuration {
             "transfer-encoding", "upgrade", "ce-", "webhook-",
         ]
 
+        /// The subscription's name.
         public let name: String
         /// The webhook; its query may be a secret.
         public var url: String?
@@ -148,7 +149,9 @@ extension Configuration {
     public func eventSubscriptions() throws -> [EventSubscription] {
         try events.compactMap { sink in
             guard var made = sink.subscription(eventOptions) else { return nil }
-            if let file = sink.headers { made.fields = try FieldFile.read(file, reserved: Configuration.EventSink.reservedFields) }
+            if let file = sink.headers {
+                made.fields = try FieldFile.read(file, reserved: Configuration.EventSink.reservedFields)
+            }
             return made
         }
     }
@@ -231,7 +234,9 @@ extension ConfigurationReader {
             report(SettingError(message: "'\(key)': \(file) can't be read: \(reason)"), at: key)
         }
         guard let headers = sink.headers else { return }
-        do throws(FieldFile.Malformed) { _ = try FieldFile.read(headers, reserved: Configuration.EventSink.reservedFields) } catch {
+        do throws(FieldFile.Malformed) {
+            _ = try FieldFile.read(headers, reserved: Configuration.EventSink.reservedFields)
+        } catch {
             report(SettingError(message: "'\(path).headers': \(error)"), at: path + ".headers")
         }
     }

@@ -105,7 +105,8 @@ extension DirectoryTransaction {
         case .begin(let names):
             for name in names {
                 try table.run(
-                    "INSERT OR IGNORE INTO event_cursors(subscription, settled) VALUES (?1, ?2)", name, table.bounds.newest)
+                    "INSERT OR IGNORE INTO event_cursors(subscription, settled) VALUES (?1, ?2)", name,
+                    table.bounds.newest)
             }
         case .settle(let settlement): try settle(settlement, table)
         case .replay(let name, let from):

@@ -158,7 +158,9 @@ public final class EventDeliveries: Sendable {
     public var note: String? {
         let failing = dispatchers.compactMap { dispatcher -> String? in
             let status = dispatcher.status
-            guard ["gone", "paused", "asking"].contains(where: { BytewiseString.areEqual($0, status.state) }) else { return nil }
+            guard ["gone", "paused", "asking"].contains(where: { BytewiseString.areEqual($0, status.state) }) else {
+                return nil
+            }
             return "\(dispatcher.name) (\(dispatcher.bucket)): \(status.state): \(status.lastCause ?? "")"
         }
         return failing.isEmpty ? nil : failing.joined(separator: "\n")
