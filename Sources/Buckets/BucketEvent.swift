@@ -12,7 +12,7 @@ public struct BucketEvent: Sendable {
         case replaced = 4
     }
 
-    /// Grows with each commit of the bucket, without gaps between committed events.
+    /// Grows in the order of the commits. Some numbers are skipped.
     public var sequence: Int64
     public var kind: Kind
     /// When it was committed, in microseconds since 1970.

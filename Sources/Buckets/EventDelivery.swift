@@ -96,7 +96,7 @@ public enum EventReplay: Sendable, Equatable {
     case from(Int64)
     /// Every event from this time on, in microseconds since 1970.
     case since(Int64)
-    /// Dead events, the oldest first, at most so many.
+    /// At most `limit` dead events, the oldest first.
     case dead(limit: Int)
 }
 

@@ -1,7 +1,7 @@
 import Gateway
-import Glibc
 import HTTPServer
 import SecurityRules
+import System
 import Telemetry
 import Wire
 
@@ -24,19 +24,13 @@ extension Console {
         return .json(
             .object([
                 ("version", .string(sources.build.version)),
-                ("commit", sources.build.commit.map(JSON.string) ?? .null), ("host", .string(Console.hostName)),
+                ("commit", sources.build.commit.map(JSON.string) ?? .null), ("host", .string(Host.name)),
                 ("started", .string(HTTPDate.rfc3339(milliseconds: started * 1000))),
                 ("ready", .bool(report.isReady)), ("draining", .bool(report.isDraining)), ("checks", .array(checks)),
                 ("buckets", .array(buckets)), ("waitingForRestart", .array(sources.waiting().map(JSON.string))),
                 ("listeners", .object(sources.listeners.map { ($0.name, $0.address.map(JSON.string) ?? .null) })),
             ]))
     }
-
-    private static let hostName: String = {
-        var buffer = [CChar](repeating: 0, count: 256)
-        guard gethostname(&buffer, 255) == 0 else { return "" }
-        return String(decoding: buffer.prefix { $0 != 0 }.map(UInt8.init), as: UTF8.self)
-    }()
 }
 
 extension JSON {

@@ -33,13 +33,26 @@ extension DirectoryBucket: EventLog {
     }
 
     public func trimEvents(before time: Int64, keeping maximum: Int, limit: Int) async throws(BucketError) -> Int {
-        try await change("", .trimEvents(before: time, keeping: maximum, limit: limit), Preconditions()).count
+        let directory = try await openDirectory()
+        let hasEvents: Bool
+        do throws(SQLiteError) {
+            hasEvents = try await pool.run { () throws(SQLiteError) in
+                try directory.index.read { reader throws(SQLiteError) in try reader.hasEvents }
+            }
+        } catch { throw error.bucketError }
+        // A bucket that never records any has no transaction for them.
+        guard hasEvents else { return 0 }
+        return try await change("", .trimEvents(before: time, keeping: maximum, limit: limit), Preconditions()).count
     }
 }
 
 extension IndexReader {
     /// The bytes of names and metadata after which a window ends: 256 KiB.
     private static let windowBytes = 256 * 1024
+
+    var hasEvents: Bool {
+        get throws(SQLiteError) { try connection.integer("SELECT EXISTS(SELECT 1 FROM events)") > 0 }
+    }
 
     func events(after sequence: Int64, limit: Int) throws(SQLiteError) -> [BucketEvent] {
         let statement = try SQLiteStatement(connection, EventTable.window)

@@ -40,13 +40,6 @@ struct ShownConfiguration: Sendable {
 }
 
 extension Configuration {
-    /// The settings whose changes wait for a restart.
-    static let restartSettings = settings.filter {
-        !$0.path.hasPrefix("cors.") && !$0.path.hasPrefix("firebase")
-            && !["rules", "shadowRules", "links.maximumLifetime"].contains($0.path)
-            && !["eventOptions.retention", "eventOptions.maximumPending"].contains($0.path)
-    }
-
     /// The feed of the console; nil without a console.
     var feed: RequestFeed? { console.address.map { _ in RequestFeed(remembersDenials: console.remember) } }
 }

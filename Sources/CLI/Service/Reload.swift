@@ -181,6 +181,15 @@ extension Service {
     }
 }
 
+extension Configuration {
+    /// The settings whose changes wait for a restart.
+    static let restartSettings = settings.filter {
+        !$0.path.hasPrefix("cors.") && !$0.path.hasPrefix("firebase")
+            && !["rules", "shadowRules", "links.maximumLifetime"].contains($0.path)
+            && !["eventOptions.retention", "eventOptions.maximumPending"].contains($0.path)
+    }
+}
+
 /// The new configuration has other buckets or stores, which a reload can't open.
 private struct OtherBuckets: Error, CustomStringConvertible {
     var description: String { "other buckets or stores take a restart" }

@@ -408,7 +408,8 @@ extension Configuration {
 }
 
 extension Configuration {
-    /// The limits of each loop's connections, with so many descriptors for the process.
+    /// The limits of each loop's connections.
+    /// - Parameter descriptors: The most open files of the process.
     fileprivate func limits(_ descriptors: Int, loops: Int) -> ServerLimits {
         var limits = limits
         // Files, operator connections and connections to services need descriptors too: half of them stay free.

@@ -127,9 +127,9 @@ extension EventDispatcher {
 
     /// Begins nothing more, waits for at most `limit` nanoseconds for what is under way, and writes what is settled.
     func close(within limit: UInt64) async {
-        log.removeEventObserver(self)
         let task = Task(executorPreference: loop) { [self] in
             (isHalted, isClosing) = (true, true)
+            log.removeEventObserver(self)
             let alarm = LoopTimer { [self] in
                 asking?.cancel()
                 for task in sending.values { task.cancel() }

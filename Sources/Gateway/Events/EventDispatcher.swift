@@ -1,5 +1,4 @@
 import Buckets
-import Glibc
 import HTTPClient
 import Logging
 import Synchronization
@@ -27,7 +26,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         var lastCause: String?
     }
 
-    /// Settled events are written after this time, or when there are so many.
+    /// Settled events are written after this time, in nanoseconds, or earlier when there are ``settleCount``.
     static let settleDelay: UInt64 = 200_000_000
     static let settleCount = 256
     /// How often it looks for what no commit, response or timer has announced.
@@ -113,8 +112,10 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
 
     /// Begins to deliver.
     func start() {
-        log.addEventObserver(self)
         loop.execute { [self] in
+            // It may have been removed again meanwhile.
+            if isClosing { return }
+            log.addEventObserver(self)
             timer = LoopTimer { [weak self] in self?.step() }
             step()
         }
@@ -314,7 +315,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         guard subscription.asksPermission, !isAsking, time >= permissionTime else { return }
         isAsking = true
         asking = Task(executorPreference: loop) { [self] in
-            let result = await sender.askPermission(origin: Self.host)
+            let result = await sender.askPermission(origin: Host.name.isEmpty ? "sluice" : Host.name)
             let time = EventLoop.monotonicNow()
             isAsking = false
             switch result {
@@ -335,16 +336,6 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
             step()
         }
     }
-
-    /// Identifies the sender to sinks that are asked for their permission.
-    static let host: String = {
-        let size = 256
-        let name = String(unsafeUninitializedCapacity: size) { bytes in
-            bytes.withMemoryRebound(to: CChar.self) { gethostname($0.baseAddress!, size - 1) } == 0
-                ? bytes.prefix { $0 != 0 }.count : 0
-        }
-        return name.isEmpty ? "sluice" : name
-    }()
 
     // MARK: Settling
 

@@ -166,7 +166,7 @@ extension OperationHandler {
         return changes
     }
 
-    /// Decides anew: the rules and what they look up may have changed during the wait.
+    /// Evaluates the rules again: they, or the documents that they look up, may have changed during the wait.
     private func fresh(_ request: WatchRequest) -> Authorizer {
         let access = RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         return Authorizer(context, bucket, access, authorizer.grant, parameters: authorizer.parameters)
@@ -214,7 +214,7 @@ private struct Changes {
     mutating func append(_ event: BucketEvent, withProperties: Bool) {
         count += 1
         events.beginObject()
-        events.member("type", event.kind.text)
+        events.member("type", event.kind.name)
         events.member("sequence", String(event.sequence))
         events.member("time", HTTPDate.rfc3339(milliseconds: event.time / 1000))
         events.member("name", event.object.name)
@@ -233,17 +233,5 @@ private struct Changes {
         json.member(key: "events", json: events.bytes)
         json.endObject()
         return Response(status: 200, json: json.bytes)
-    }
-}
-
-extension BucketEvent.Kind {
-    /// The word for the kind, also in the configuration.
-    var text: String {
-        switch self {
-        case .finalized: "finalized"
-        case .deleted: "deleted"
-        case .metadataUpdated: "metadataUpdated"
-        case .replaced: "replaced"
-        }
     }
 }

@@ -57,23 +57,24 @@ public struct PathRules: Sendable {
 
     /// - Throws: ``NameError`` if a name violates a restriction.
     public func check(_ name: ObjectName) throws(NameError) {
-        if isEmpty { return }
-        let bytes = Array(name.rulesPath.utf8)
+        if let violation = violation(name.rulesPath) { throw violation }
+    }
+
+    private func violation(_ path: String) -> NameError? {
+        if isEmpty { return nil }
+        let bytes = Array(path.utf8)
         if rejectsDiscouraged, let offset = bytes.firstIndex(where: PathRules.isDiscouraged) {
-            let character = Character(Unicode.Scalar(bytes[offset]))
-            throw NameError(.discouraged(character), at: offset)
+            return NameError(.discouraged(Character(Unicode.Scalar(bytes[offset]))), at: offset)
         }
         let segments = bytes.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
         if let maximumDepth, segments.count > maximumDepth {
-            let offset = segments[max(0, maximumDepth)].startIndex
-            throw NameError(.tooDeep(maximumDepth), at: offset)
+            return NameError(.tooDeep(maximumDepth), at: segments[max(0, maximumDepth)].startIndex)
         }
         if let pattern = denied.first(where: { $0.matches(segments) }) {
-            throw NameError(.denied(pattern.source), at: 0)
+            return NameError(.denied(pattern.source), at: 0)
         }
-        if !allowed.isEmpty, !allowed.contains(where: { $0.matches(segments) }) {
-            throw NameError(.notAllowed, at: 0)
-        }
+        let isAllowed = allowed.isEmpty || allowed.contains { $0.matches(segments) }
+        return isAllowed ? nil : NameError(.notAllowed, at: 0)
     }
 
     /// Equal for equal restrictions.
@@ -82,15 +83,7 @@ public struct PathRules: Sendable {
     }
 
     /// Whether the name of an object satisfies the restrictions.
-    func admits(_ name: String) -> Bool {
-        if isEmpty { return true }
-        let bytes = Array(ObjectName.rulesPath(of: name).utf8)
-        if rejectsDiscouraged, bytes.contains(where: PathRules.isDiscouraged) { return false }
-        let segments = bytes.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-        if let maximumDepth, segments.count > maximumDepth { return false }
-        return !denied.contains { $0.matches(segments) }
-            && (allowed.isEmpty || allowed.contains { $0.matches(segments) })
-    }
+    func admits(_ name: String) -> Bool { violation(ObjectName.rulesPath(of: name)) == nil }
 
     /// Whether any name in a folder can satisfy the restrictions.
     /// - Parameter folder: The bytes of the folder's name, without the final slash.
