@@ -139,6 +139,7 @@ struct Client {
 /// Safety: used on the loop.
 private final class FakeStream: ExchangeStream, @unchecked Sendable {
     var endsWithInput = false
+    var hasInputEnded: Bool { false }
     var reply = Client.Reply()
     var answers = 0
     fileprivate(set) var isGone = false

@@ -77,6 +77,8 @@ extension OperationHandler {
             let now = EventLoop.monotonicNow()
             if now >= deadline || watchers.watches.hasEnded { break }
             context.exchange.endsWithInput = true
+            // It may have ended before it was waited for.
+            if context.exchange.isClientGone { throw RequestContext.clientGone }
             position = await watchers.wait(request.prefix, after: position, unless: version, atMost: deadline - now)
             context.exchange.endsWithInput = false
             context.record.waitedNanoseconds += EventLoop.monotonicNow() - now

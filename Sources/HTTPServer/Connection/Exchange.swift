@@ -144,7 +144,7 @@ public final class Exchange: @unchecked Sendable {
     deinit { stream.requestDestroyed() }
 
     /// Whether the client reset the stream or the connection ended.
-    public var isClientGone: Bool { stream.isGone }
+    public var isClientGone: Bool { stream.isGone || stream.endsWithInput && stream.hasInputEnded }
 
     /// Whether a client that stops sending counts as gone. Normally it may still want the response; but while
     /// a request waits for a long time, this is how a client that has ended is noticed.
@@ -214,6 +214,8 @@ protocol ExchangeStream: AnyObject {
     var isGone: Bool { get }
     /// Whether the peer's end of sending is the end of the request.
     var endsWithInput: Bool { get set }
+    /// Whether the peer has stopped sending.
+    var hasInputEnded: Bool { get }
     func sendContinue()
     func sendInterim(_ head: ResponseHead)
     func stopReceiving(_ error: any Error)

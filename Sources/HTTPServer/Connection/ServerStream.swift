@@ -27,6 +27,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private var abandonment: BodyError?
     private(set) var isGone = false
     var endsWithInput = false
+    var hasInputEnded = false
     /// Set by ``respond(_:_:_:)``.
     private(set) var response: ResponseHead?
     /// The response's `content-length`, unless its own fields contain it.

@@ -132,6 +132,7 @@ final class HTTP1Connection: Engine {
         headSince = nil
         let stream = ServerStream(id: 1, owner: self, context: context, expectsContinue: head.request.expectsContinue)
         stream.isHead = head.request.method == "HEAD"
+        stream.hasInputEnded = state.hasPeerEnded
         self.stream = stream
         isOfHTTP10 = head.version == .http1_0
         context.statistics.streamOpened()
@@ -153,6 +154,7 @@ final class HTTP1Connection: Engine {
 
     func receiveEnd() {
         if state.phase == .head && !input.isEmpty { context.statistics.protocolError() }
+        stream?.hasInputEnded = true
         act(on: stream?.endsWithInput == true ? .failed : .peerEnded)
     }
 

@@ -132,7 +132,9 @@ final class HTTP2Connection: Engine {
     }
 
     func receiveEnd() {
-        for stream in streams.streams where !stream.isBodyComplete || stream.endsWithInput {
+        for stream in streams.streams {
+            stream.hasInputEnded = true
+            guard !stream.isBodyComplete || stream.endsWithInput else { continue }
             stream.abandon()
             reset(stream.id, NGHTTP2_CANCEL)
         }

@@ -3,6 +3,7 @@
 import concurrent.futures
 import random
 import signal
+import socket
 import subprocess
 import time
 
@@ -102,6 +103,24 @@ def test_waits_end_with_their_clients_and_the_drain(launch):
         assert server.stop() == 0
         assert [request.result() for request in pending] == [(number, [])] * 3
         assert time.monotonic() - began < 10
+
+
+def test_a_client_that_goes_before_its_wait_begins(launch):
+    """The end of its input arrives with the request, before anything waits for it."""
+    server = launch(extra=WATCHED)
+    number = sequence(Wire(server))
+    request = f"GET /b/photos/o?watch={number}&wait=60s HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+    clients = []
+    for _ in range(100):
+        clients.append(socket.create_connection(("127.0.0.1", server.http)))
+        clients[-1].sendall(request)
+        clients[-1].shutdown(socket.SHUT_WR)
+    for client in clients:
+        client.settimeout(20)
+        # Long before the wait would end: closed, or with an error for a client that only stopped sending.
+        assert b" 200 " not in client.recv(4096)
+        client.close()
+    waits(server, 0)
 
 
 def test_a_watch_is_a_transfer(launch):

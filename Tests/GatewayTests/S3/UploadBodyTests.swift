@@ -13,6 +13,7 @@ import Wire
     /// Safety: used on the loop.
     private final class Stream: ExchangeStream, @unchecked Sendable {
         var endsWithInput = false
+        var hasInputEnded: Bool { false }
         private let body: [UInt8]
         private let loop: EventLoop
         private let step: Int
