@@ -9,7 +9,10 @@ public protocol EventLog: BucketDriver {
     /// - Throws: ``BucketError`` if the index can't be written. The filter is then in effect for later changes anyway.
     func recordEvents(_ filter: EventFilter?) async throws(BucketError)
 
-    /// The recorded events, as of the last commit. Does not wait for a disk.
+    /// The recorded events, as of the last commit that was reported; nil if ``eventBounds()`` must find out.
+    var knownBounds: EventBounds? { get }
+
+    /// The recorded events, as of the last commit.
     func eventBounds() async throws(BucketError) -> EventBounds
 
     /// Events with numbers above `sequence`, in order. Each commit that was reported before the call is included.

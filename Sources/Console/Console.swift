@@ -27,6 +27,8 @@ public final class Console: Sendable {
         public var uploads: @Sendable (String?) async -> [UInt8]
         /// Cancels an upload session by its operator's ID.
         public var cancelUpload: @Sendable (String) async throws(Problem) -> Void
+        /// The webhooks as JSON, or the events that a query names.
+        public var events: @Sendable ([Substring]) async throws(Problem) -> [UInt8]
         /// Responds to a request for objects. The fields replace those of the response.
         public var serve: @Sendable (Exchange, HeaderFields) async -> Void
 
@@ -36,6 +38,7 @@ public final class Console: Sendable {
             configuration: @escaping @Sendable () -> String, waiting: @escaping @Sendable () -> [String],
             uploads: @escaping @Sendable (String?) async -> [UInt8],
             cancelUpload: @escaping @Sendable (String) async throws(Problem) -> Void,
+            events: @escaping @Sendable ([Substring]) async throws(Problem) -> [UInt8],
             serve: @escaping @Sendable (Exchange, HeaderFields) async -> Void
         ) {
             self.health = health
@@ -47,6 +50,7 @@ public final class Console: Sendable {
             self.waiting = waiting
             self.uploads = uploads
             self.cancelUpload = cancelUpload
+            self.events = events
             self.serve = serve
         }
     }
@@ -145,6 +149,7 @@ public final class Console: Sendable {
             try await sources.cancelUpload(id)
             return .json(.object([("cancelled", .string(id))]))
         case "/api/uploads": return .json(bytes: await sources.uploads(target["bucket"]))
+        case "/api/events": return .json(bytes: try await sources.events(target.query))
         case "/api/requests": return try await requests(target)
         case "/api/requests/explanation": return try await explanation(target)
         case "/api/rules": return rules()
@@ -156,7 +161,7 @@ public final class Console: Sendable {
     /// The methods of a path of the API; nil if there is no such path.
     private static func methods(_ path: String) -> [String]? {
         switch path {
-        case "/api/state", "/api/metrics", "/api/configuration", "/api/requests", "/api/requests/explanation",
+        case "/api/state", "/api/metrics", "/api/configuration", "/api/events", "/api/requests", "/api/requests/explanation",
             "/api/rules", "/api/rules/source":
             ["GET", "HEAD"]
         case "/api/uploads": ["GET", "HEAD", "DELETE"]
@@ -201,13 +206,15 @@ extension Substring {
 /// A request's path and query.
 struct ConsoleTarget {
     let path: String
+    /// The parameters as they were sent.
+    let query: [Substring]
     private var parameters: [(name: String, value: String)] = []
 
     init(_ target: String) {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         path = String(parts.first ?? "")
-        guard parts.count > 1 else { return }
-        for part in parts[1].split(separator: "&") {
+        query = parts.count > 1 ? parts[1].split(separator: "&") : []
+        for part in query {
             let pair = part.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             parameters.append((ConsoleTarget.decoded(pair[0]), pair.count > 1 ? ConsoleTarget.decoded(pair[1]) : ""))
         }

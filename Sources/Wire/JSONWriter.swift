@@ -91,6 +91,24 @@ package struct JSONWriter {
         needsComma = true
     }
 
+    /// Writes a member with a number as a string, as APIs of Google do for 64 bits.
+    package mutating func member(_ key: StaticString, quoted value: Int64) {
+        self.key(key)
+        bytes.append(UInt8(ascii: "\""))
+        var digits = InlineArray<20, UInt8>(repeating: 0)
+        var start = digits.count
+        var rest = value.magnitude
+        repeat {
+            start -= 1
+            digits[start] = UInt8(ascii: "0") + UInt8(truncatingIfNeeded: rest % 10)
+            rest /= 10
+        } while rest > 0
+        if value < 0 { bytes.append(UInt8(ascii: "-")) }
+        append(digits.span.extracting(start...))
+        bytes.append(UInt8(ascii: "\""))
+        needsComma = true
+    }
+
     /// Writes a member with `null`; its key is known only at run time.
     package mutating func memberNull(key: String) {
         self.key(text: key)

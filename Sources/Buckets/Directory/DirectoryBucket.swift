@@ -31,7 +31,7 @@ public final class DirectoryBucket: CopyingDriver {
     private static let ampleRoom: UInt64 = 64 << 20
 
     let pool: BlockingPool
-    private let state: DirectoryState
+    let state: DirectoryState
     let committer: DirectoryCommitter
     /// The committer's only thread, owned by the bucket: the committer must not end its own thread.
     private let thread = BlockingPool(threads: 1)

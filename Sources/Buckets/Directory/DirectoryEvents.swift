@@ -6,9 +6,14 @@ extension DirectoryBucket: EventLog {
         _ = try await change("", .startEvents, Preconditions())
     }
 
-    public func eventBounds() async throws(BucketError) -> EventBounds {
+    public var knownBounds: EventBounds? {
+        guard let directory = try? state.current() else { return nil }
         // The committer tells after its first batch with a directory.
-        if let bounds = try await openDirectory().eventBounds.withLock({ $0 }) { return bounds }
+        return directory.eventBounds.withLock { $0 }
+    }
+
+    public func eventBounds() async throws(BucketError) -> EventBounds {
+        if let knownBounds { return knownBounds }
         guard let bounds = try await change("", .startEvents, Preconditions()).eventBounds else {
             throw BucketError(.internal, "an index without numbers of events")
         }

@@ -161,7 +161,8 @@ private struct ReplayEvents: ParsableCommand {
     func run() throws {
         let what = from.map { "from=\($0)" } ?? since.map { "since=\(PercentEncoding.encodeSegment($0))" } ?? "dead"
         let body = try listener.call("POST", "/events/replay?\(target.query)&\(what)")
-        print("replayed \((try? JSONReader.parse(body))?["replayed"]?.integer ?? 0)")
+        let count = (try? JSONReader.parse(body))?["replayed"]?.integer ?? 0
+        print(dead ? "replayed \(count)" : "set back by \(count) changes; those that the webhook wants are sent again")
     }
 }
 

@@ -63,6 +63,7 @@ extension Service {
             waiting: { [shown] in shown.withLock { $0?.waiting ?? [] } },
             uploads: { [uploads] bucket in await uploads.list(sessionDrivers, in: bucket) },
             cancelUpload: { [uploads] (id) async throws(Problem) in try await uploads.cancel(id, sessionDrivers) },
+            events: { [events] (query) async throws(Problem) in try await events.shown(query) },
             serve: { [gateway] in await gateway.withLock { $0 }.respond($0, adding: $1) })
         let console = Console(
             sources, token: token, hosts: configuration.console.hosts, feed: feed, pool: pool

@@ -13,14 +13,18 @@ package struct CloudEvent: Sendable {
 
     let event: BucketEvent
     let bucket: String
-    /// The attribute `source`; nil for the resource name that Google uses.
-    let source: String?
+    /// The attribute `source`.
+    let source: String
 
+    /// - Parameter source: The attribute `source`; nil for the resource name that Google uses.
     package init(_ event: BucketEvent, bucket: String, source: String? = nil) {
         self.event = event
         self.bucket = bucket
-        self.source = source
+        self.source = source ?? CloudEvent.source(of: bucket)
     }
+
+    /// The resource name that Google uses for a bucket.
+    static func source(of bucket: String) -> String { "//storage.googleapis.com/projects/_/buckets/\(bucket)" }
 
     /// The attribute `id`: it is never used for another event, not even after the clock has gone back or a backup has been
     /// restored, and has no dot, because it is `webhook-id` too.
@@ -30,7 +34,7 @@ package struct CloudEvent: Sendable {
     }
 
     /// An upper bound for the bytes of the structured form, except for names and metadata with many control characters.
-    var estimatedBytes: Int { CloudEvent.estimatedBytes(of: event, bucket: bucket) + (source?.utf8.count ?? 0) }
+    var estimatedBytes: Int { CloudEvent.estimatedBytes(of: event, bucket: bucket) + source.utf8.count }
 
     static func estimatedBytes(of event: BucketEvent, bucket: String) -> Int {
         let attributes = event.object.attributes
@@ -42,33 +46,29 @@ package struct CloudEvent: Sendable {
             + 2 * attributes.customMetadata.byteCount + 8 * attributes.customMetadata.count
     }
 
-    /// The attributes but `specversion` and `datacontenttype`, with the extensions.
-    private var attributes: [(name: StaticString, value: String)] {
+    /// Calls `body` for each attribute but `specversion` and `datacontenttype`, with the extensions.
+    private func forEachAttribute(_ body: (StaticString, String) -> Void) {
         let object = event.object
-        var all: [(StaticString, String)] = [
-            ("id", id),
-            ("source", source ?? "//storage.googleapis.com/projects/_/buckets/\(bucket)"),
-            ("type", event.kind.cloudEventType),
-            ("subject", "objects/\(object.name)"),
-            ("time", HTTPDate.rfc3339(milliseconds: event.time / 1000)),
-            ("bucket", bucket),
-            ("sequence", CloudEvent.padded(event.sequence)),
-            ("partitionkey", object.name),
-        ]
-        if let other = event.otherGeneration {
-            switch event.kind {
-            case .finalized: all.append(("overwrotegeneration", "\(other)"))
-            case .replaced: all.append(("overwrittenbygeneration", "\(other)"))
-            case .deleted, .metadataUpdated: break
-            }
+        body("id", id)
+        body("source", source)
+        body("type", event.kind.cloudEventType)
+        body("subject", "objects/" + object.name)
+        body("time", HTTPDate.rfc3339(milliseconds: event.time / 1000))
+        body("bucket", bucket)
+        body("sequence", CloudEvent.padded(event.sequence))
+        body("partitionkey", object.name)
+        guard let other = event.otherGeneration else { return }
+        switch event.kind {
+        case .finalized: body("overwrotegeneration", String(other))
+        case .replaced: body("overwrittenbygeneration", String(other))
+        case .deleted, .metadataUpdated: break
         }
-        return all
     }
 
     /// 20 digits, which compare as text.
     private static func padded(_ number: Int64) -> String {
-        let digits = String(number)
-        return String(repeating: "0", count: max(0, 20 - digits.count)) + digits
+        // It has 19 digits at most, and the sum 20.
+        "0" + String(10_000_000_000_000_000_000 + UInt64(number)).dropFirst()
     }
 
     // MARK: Structured
@@ -92,7 +92,7 @@ package struct CloudEvent: Sendable {
     private func write(to json: inout JSONWriter) {
         json.beginObject()
         json.member("specversion", "1.0")
-        for (name, value) in attributes { json.member(name, value) }
+        forEachAttribute { name, value in json.member(name, value) }
         json.member("datacontenttype", "application/json")
         json.key("data")
         writeData(to: &json)
@@ -105,9 +105,7 @@ package struct CloudEvent: Sendable {
     package var fields: HeaderFields {
         var fields = HeaderFields()
         fields.append("ce-specversion", "1.0")
-        for (name, value) in attributes {
-            fields.append(name: "ce-\(name)", CloudEvent.fieldValue(value))
-        }
+        forEachAttribute { name, value in fields.append(name: "ce-\(name)", CloudEvent.fieldValue(value)) }
         return fields
     }
 
@@ -145,9 +143,9 @@ package struct CloudEvent: Sendable {
         json.member("id", "\(bucket)/\(object.name)/\(object.generation)")
         json.member("name", object.name)
         json.member("bucket", bucket)
-        json.member("generation", "\(object.generation)")
-        json.member("metageneration", "\(object.metageneration)")
-        json.member("size", "\(object.size)")
+        json.member("generation", quoted: object.generation)
+        json.member("metageneration", quoted: object.metageneration)
+        json.member("size", quoted: Int64(clamping: object.size))
         func write(_ key: StaticString, _ value: String?) {
             if let value { json.member(key, value) }
         }
@@ -168,7 +166,8 @@ package struct CloudEvent: Sendable {
         write("crc32c", object.crc32c.map { sum in Base64.encode(withUnsafeBytes(of: sum.bigEndian) { Array($0) }) })
         json.member("etag", object.etag)
         json.member("timeCreated", created)
-        json.member("updated", HTTPDate.rfc3339(milliseconds: object.updated))
+        json.member(
+            "updated", object.updated == object.created ? created : HTTPDate.rfc3339(milliseconds: object.updated))
         json.member("timeStorageClassUpdated", created)
         json.member("storageClass", "STANDARD")
         switch event.kind {

@@ -5,7 +5,11 @@ import Wire
 
 /// What operators and reloads change.
 extension EventDispatcher {
-    var isIdle: Bool { sending.isEmpty && !isReading && !isSettling && !isAsking }
+    /// How long a change waits for requests under way, in nanoseconds. Those that take longer are given up, and their
+    /// events are sent again.
+    private static let changeLimit: UInt64 = 2_000_000_000
+
+    private var isIdle: Bool { sending.isEmpty && !isReading && !isSettling && !isAsking }
 
     func resumeIdle() {
         guard isHalted, isIdle, !idleWaiters.isEmpty else { return }
@@ -14,21 +18,42 @@ extension EventDispatcher {
         for waiter in waiters { waiter.resume() }
     }
 
-    func whenIdle() async {
+    /// Waits until nothing is under way. Gives up the requests that take longer than `limit` nanoseconds.
+    private func whenIdle(within limit: UInt64) async {
+        let alarm = LoopTimer { [self] in
+            asking?.cancel()
+            for task in sending.values { task.cancel() }
+        }
+        loop.arm(alarm, after: limit)
         while !isIdle { await withUnsafeContinuation { idleWaiters.append($0) } }
+        loop.disarm(alarm)
+    }
+
+    /// Begins nothing more, after the changes that came before, and waits for what is under way.
+    /// - Returns: Whether the change can be made; then ``proceed()`` must follow. Not when the dispatcher is closing.
+    private func halt() async -> Bool {
+        while isHalted, !isClosing { await withUnsafeContinuation { haltWaiters.append($0) } }
+        if isClosing { return false }
+        isHalted = true
+        await whenIdle(within: EventDispatcher.changeLimit)
+        return true
+    }
+
+    /// Lets the next change begin, or deliveries.
+    private func proceed() {
+        isHalted = isClosing
+        let waiters = haltWaiters
+        haltWaiters = []
+        for waiter in waiters { waiter.resume() }
+        step()
     }
 
     /// Runs a change of the stored progress while nothing is under way, and starts again from it.
     func change<Result: Sendable>(
         _ body: () async throws(BucketError) -> Result
     ) async throws(BucketError) -> Result {
-        guard !isHalted, !isClosed else { throw BucketError(.overloaded, "another change is under way") }
-        isHalted = true
-        defer {
-            isHalted = isClosing
-            step()
-        }
-        await whenIdle()
+        guard await halt() else { throw BucketError(.unavailable, "the subscription was removed") }
+        defer { proceed() }
         if let settlement = state?.takeSettlement(at: now) { await write(settlement) }
         let result = try await body()
         // What follows from the old progress must not be written any more.
@@ -55,7 +80,7 @@ extension EventDispatcher {
         }
     }
 
-    /// Takes another configuration of the subscription. Requests under way end before.
+    /// Takes another configuration of the subscription. Requests under way end before, or are given up.
     func replace(_ sender: WebhookSender) {
         loop.execute { [self] in
             // Only the last one counts.
@@ -69,10 +94,7 @@ extension EventDispatcher {
     }
 
     private func takeNextSender() async {
-        while isHalted, !isClosed { await Pause.sleep(EventDispatcher.settleDelay) }
-        guard nextSender != nil, !isClosed else { return }
-        isHalted = true
-        await whenIdle()
+        guard nextSender != nil, await halt() else { return }
         let old = sender
         // Another one may have come meanwhile.
         if let next = nextSender {
@@ -85,8 +107,7 @@ extension EventDispatcher {
             // What the old sink has answered last does not count.
             state?.resume(at: now)
         }
-        isHalted = isClosing
-        step()
+        proceed()
         if old !== sender { await old.close() }
     }
 
@@ -129,14 +150,11 @@ extension EventDispatcher {
     func close(within limit: UInt64) async {
         let task = Task(executorPreference: loop) { [self] in
             (isHalted, isClosing) = (true, true)
+            let waiters = haltWaiters
+            haltWaiters = []
+            for waiter in waiters { waiter.resume() }
             log.removeEventObserver(self)
-            let alarm = LoopTimer { [self] in
-                asking?.cancel()
-                for task in sending.values { task.cancel() }
-            }
-            loop.arm(alarm, after: limit)
-            await whenIdle()
-            loop.disarm(alarm)
+            await whenIdle(within: limit)
             if let settlement = state?.takeSettlement(at: now) { await write(settlement) }
             isClosed = true
             if let timer { loop.disarm(timer) }

@@ -78,6 +78,8 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     var isClosing = false
     var isClosed = false
     var idleWaiters: [UnsafeContinuation<Void, Never>] = []
+    /// Changes that wait for another one.
+    var haltWaiters: [UnsafeContinuation<Void, Never>] = []
     /// Times of the loop's clock.
     var settleTime: UInt64?
     var storeTime: UInt64 = 0

@@ -14,7 +14,7 @@ extension OperatorEndpoints {
         }
         add("/events/list", "Events of a webhook: `?subscription=NAME&state=pending|waiting|dead`.") {
             (request) throws(Problem) in
-            Response(200, "application/json", try await events.list(EventQuery(request.query)))
+            Response(200, "application/json", try await events.list(EventQuery(request.query), withNames: false))
         }
         add(
             "/events/replay",
@@ -103,37 +103,36 @@ extension EventDeliveries {
         return json.bytes + [0x0a]
     }
 
+    /// What the console shows: the subscriptions, or events of the one that the query names, with their objects' names.
+    public func shown(_ query: [Substring]) async throws(Problem) -> [UInt8] {
+        let query = EventQuery(query)
+        return query["subscription"] == nil ? json : try await list(query, withNames: true)
+    }
+
     /// Events of a subscription.
-    func list(_ query: EventQuery) async throws(Problem) -> [UInt8] {
+    func list(_ query: EventQuery, withNames: Bool) async throws(Problem) -> [UInt8] {
         let state = query["state"] ?? "dead"
         guard ["pending", "waiting", "dead"].contains(where: { BytewiseString.areEqual($0, state) }) else {
             throw Problem(.invalidArgument, "state is pending, waiting or dead.")
         }
-        let isPending = BytewiseString.areEqual(state, "pending")
         var json = JSONWriter(reserving: 4096)
-        var count = 0
+        var (count, isComplete) = (0, true)
         json.beginObject()
         json.key("events")
         json.beginArray()
-        for dispatcher in try find(query) where count < EventDeliveries.listLimit {
-            let limit = EventDeliveries.listLimit - count
+        for dispatcher in try find(query) {
             do throws(BucketError) {
-                if isPending {
-                    for event in try await dispatcher.pendingEvents(limit: limit) {
-                        json.write(event, nil, dispatcher.bucket, state)
-                        count += 1
-                    }
-                } else {
-                    let isDead = BytewiseString.areEqual(state, "dead")
-                    let found = try await dispatcher.log.eventRetries(dispatcher.name, dead: isDead, limit: limit)
-                    for (retry, event) in found { json.write(event, retry, dispatcher.bucket, state) }
-                    count += found.count
+                let listed = try await dispatcher.events(state, limit: EventDeliveries.listLimit - count)
+                for (event, retry) in listed.events {
+                    json.write(event, retry, dispatcher.bucket, state, withName: withNames)
                 }
+                count += listed.events.count
+                isComplete = isComplete && listed.isComplete
             } catch { throw Problem(error) }
         }
         json.endArray()
         json.key("isComplete")
-        json.raw(count < EventDeliveries.listLimit ? "true" : "false")
+        json.raw(isComplete ? "true" : "false")
         json.endObject()
         return json.bytes + [0x0a]
     }
@@ -142,6 +141,9 @@ extension EventDeliveries {
     func replay(_ query: EventQuery) async throws(Problem) -> [UInt8] {
         let all = try find(query)
         let replay: EventReplay
+        guard ["dead", "from", "since"].count(where: query.has) == 1 else {
+            throw Problem(.invalidArgument, "The query says what: one of &dead, &from=SEQUENCE and &since=TIME.")
+        }
         if let text = query["from"] {
             guard let sequence = Int64(text), sequence > 0 else {
                 throw Problem(.invalidArgument, "from is the number of an event, above 0.")
@@ -158,7 +160,7 @@ extension EventDeliveries {
         } else if query.has("dead") {
             replay = .dead(limit: EventDeliveries.replayLimit)
         } else {
-            throw Problem(.invalidArgument, "The query says what: &dead, &from=SEQUENCE or &since=TIME.")
+            throw Problem(.invalidArgument, "from and since need a value.")
         }
         var count = 0
         for dispatcher in all {
@@ -169,19 +171,53 @@ extension EventDeliveries {
 }
 
 extension EventDispatcher {
-    /// Events after the cursor that the subscription wants.
-    fileprivate func pendingEvents(limit: Int) async throws(BucketError) -> [BucketEvent] {
-        guard let progress = try await log.subscriptionProgress(name) else { return [] }
-        return try await log.events(after: progress.cursor, limit: limit)
+    /// The most reads for one list of pending events.
+    private static let listReads = 100
+
+    /// Events in a state, and whether there are no more.
+    fileprivate func events(_ state: String, limit: Int) async throws(BucketError)
+        -> (events: [(BucketEvent, EventRetry?)], isComplete: Bool)
+    {
+        if BytewiseString.areEqual(state, "pending") {
+            return try await onLoop { [self] () async throws(BucketError) in try await pending(limit: limit) }
+        }
+        let isDead = BytewiseString.areEqual(state, "dead")
+        // One more, to know whether there are more.
+        let found = try await log.eventRetries(name, dead: isDead, limit: limit + 1)
+        return (found.prefix(limit).map { ($1, $0) }, found.count <= limit)
+    }
+
+    /// Events after the cursor that the subscription wants and that have not failed.
+    private func pending(limit: Int) async throws(BucketError)
+        -> (events: [(BucketEvent, EventRetry?)], isComplete: Bool)
+    {
+        guard let progress = try await log.subscriptionProgress(name) else { return ([], true) }
+        let known = Set(progress.deadAbove + progress.waiting.map(\.retry.sequence))
+        var after = progress.cursor
+        var found: [(BucketEvent, EventRetry?)] = []
+        for _ in 0..<EventDispatcher.listReads {
+            let events = try await log.events(after: after, limit: 1000)
+            guard let last = events.last else { return (found, true) }
+            after = last.sequence
+            for event in events
+            where subscription.wants(event.kind, event.object.name) && !known.contains(event.sequence) {
+                if found.count == limit { return (found, false) }
+                found.append((event, nil))
+            }
+        }
+        return (found, false)
     }
 }
 
 extension JSONWriter {
-    /// Writes an event for operators, without the object's name.
-    fileprivate mutating func write(_ event: BucketEvent, _ retry: EventRetry?, _ bucket: String, _ state: String) {
+    /// Writes an event for operators.
+    fileprivate mutating func write(
+        _ event: BucketEvent, _ retry: EventRetry?, _ bucket: String, _ state: String, withName: Bool
+    ) {
         beginObject()
         member("id", CloudEvent(event, bucket: bucket).id)
         member("bucket", bucket)
+        if withName { member("name", event.object.name) }
         member("sequence", "\(event.sequence)")
         member("type", event.kind.name)
         member("time", HTTPDate.rfc3339(milliseconds: event.time / 1000))

@@ -54,7 +54,8 @@ extension OperationHandler {
     /// Responds with the changes after a number as soon as there are any, or without any after the longest wait.
     /// - Throws: ``Problem``: `watch-expired` if changes since then are not kept, `not-implemented` if the bucket is not
     ///   watched, `overloaded` if too many requests wait.
-    func watch(_ request: WatchRequest) async throws(Problem) -> OperationResult {
+    // What it calls is not inlined, so that a request that waits does not reserve memory for it.
+    func watch(_ request: WatchRequest) async throws(Problem) -> Response {
         try authorizer.require(try await authorizer.evaluate())
         guard case .on(let watchers) = bucket.watch else {
             if case .off(let reason) = bucket.watch { throw Problem(.notImplemented, reason) }
@@ -67,11 +68,12 @@ extension OperationHandler {
         var position = request.sequence
         while true {
             let version = watchers.version
-            let end = try await skip(to: prefix, from: &position, watchers)
-            if let end {
+            // Mostly there is nothing to read.
+            let hasNews = watchers.log.knownBounds?.newest != position
+            if hasNews, let end = try await skip(to: prefix, from: &position, watchers) {
                 let changes = try await changes(end, request, after: position)
                 position = changes.last
-                if changes.count > 0 { return .response(changes.response()) }
+                if changes.count > 0 { return changes.response() }
                 continue
             }
             let now = EventLoop.monotonicNow()
@@ -85,10 +87,9 @@ extension OperationHandler {
             if context.exchange.isClientGone { throw RequestContext.clientGone }
             try await check(position, watchers)
         }
-        let authorizer = fresh(request)
-        try authorizer.require(try await authorizer.evaluate())
+        try await authorizeAgain(request)
         try await check(position, watchers)
-        return .response(Changes(after: position).response())
+        return Changes(after: position).response()
     }
 
     /// The longest wait: a random sixteenth is added, so that clients that began together come back one by one. A caller
@@ -102,6 +103,12 @@ extension OperationHandler {
     }
 
     private func bounds(_ watchers: Watchers) async throws(Problem) -> EventBounds {
+        if let known = watchers.log.knownBounds { return known }
+        return try await findBounds(watchers)
+    }
+
+    @inline(never)
+    private func findBounds(_ watchers: Watchers) async throws(Problem) -> EventBounds {
         do throws(BucketError) { return try await watchers.log.eventBounds() } catch { throw Problem(error) }
     }
 
@@ -117,6 +124,7 @@ extension OperationHandler {
     /// Reads until there are events with the prefix that may be shown.
     /// - Parameter position: The number after which it reads; at the end the one before the first such event.
     /// - Returns: nil if there are none.
+    @inline(never)
     private func skip(to prefix: [UInt8], from position: inout Int64, _ watchers: Watchers)
         async throws(Problem) -> [BucketEvent]?
     {
@@ -145,11 +153,11 @@ extension OperationHandler {
 
     /// Authorizes the request again, and all that it would reveal.
     /// - Returns: The events that the caller may see.
+    @inline(never)
     private func changes(_ events: [BucketEvent], _ request: WatchRequest, after position: Int64)
         async throws(Problem) -> Changes
     {
-        let authorizer = fresh(request)
-        try authorizer.require(try await authorizer.evaluate())
+        let authorizer = try await authorizeAgain(request)
         var folders = FolderDecisions(base: request.folder)
         var changes = Changes(after: position)
         for event in events {
@@ -169,9 +177,12 @@ extension OperationHandler {
     }
 
     /// Evaluates the rules again: they, or the documents that they look up, may have changed during the wait.
-    private func fresh(_ request: WatchRequest) -> Authorizer {
+    @inline(never) @discardableResult
+    private func authorizeAgain(_ request: WatchRequest) async throws(Problem) -> Authorizer {
         let access = RequestedAccess(.list, bucket: bucket.name, name: request.folder)
-        return Authorizer(context, bucket, access, authorizer.grant, parameters: authorizer.parameters)
+        let authorizer = Authorizer(context, bucket, access, authorizer.grant, parameters: authorizer.parameters)
+        try authorizer.require(try await authorizer.evaluate())
+        return authorizer
     }
 }
 

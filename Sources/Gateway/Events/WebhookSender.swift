@@ -19,6 +19,7 @@ final class WebhookSender: Sendable {
 
     let subscription: EventSubscription
     let bucket: String
+    private let source: String
     private let upstream: Upstream
     private let keys: Lock<WebhookKeys?>
     private let traces: TraceExporter?
@@ -29,6 +30,7 @@ final class WebhookSender: Sendable {
     ) {
         self.subscription = subscription
         self.bucket = bucket
+        source = subscription.source ?? CloudEvent.source(of: bucket)
         self.keys = Lock(keys)
         self.traces = traces
         var settings = UpstreamSettings(name: "events \(subscription.name)", origin: subscription.origin)
@@ -52,7 +54,7 @@ final class WebhookSender: Sendable {
 
     /// Sends events in one request.
     func send(_ events: [BucketEvent]) async -> DeliveryResult {
-        let all = events.map { CloudEvent($0, bucket: bucket, source: subscription.source) }
+        let all = events.map { CloudEvent($0, bucket: bucket, source: source) }
         guard let first = all.first, let last = all.last else { return .delivered }
         let body: [UInt8]
         var fields = HeaderFields()

@@ -244,11 +244,12 @@ extension ObjectMetadata {
 
     /// Writes the properties as members. Absent ones are left out.
     func writeProperties(to json: inout JSONWriter) {
-        json.member("generation", String(generation))
-        json.member("metageneration", String(metageneration))
-        json.member("size", String(size))
-        json.member("timeCreated", HTTPDate.rfc3339(milliseconds: created))
-        json.member("updated", HTTPDate.rfc3339(milliseconds: updated))
+        json.member("generation", quoted: generation)
+        json.member("metageneration", quoted: metageneration)
+        json.member("size", quoted: Int64(clamping: size))
+        let time = HTTPDate.rfc3339(milliseconds: created)
+        json.member("timeCreated", time)
+        json.member("updated", updated == created ? time : HTTPDate.rfc3339(milliseconds: updated))
         json.member("etag", etag)
         if let md5 { json.member("md5Hash", Base64.encode(md5)) }
         if let crc32cBytes { json.member("crc32c", Base64.encode(crc32cBytes)) }

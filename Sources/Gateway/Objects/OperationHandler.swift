@@ -35,7 +35,7 @@ struct OperationHandler {
         case .statWithToken(let name, let conditions): try await statWithToken(name, conditions)
         case .changeTokens(let name, let change): try await changeTokens(name, change)
         case .list(let request): try await list(request)
-        case .watch(let request): try await watch(request)
+        case .watch(let request): .response(try await watch(request))
         case .sign(let name, let request): try await sign(name, request)
         case .fixed(let fixed): try await respond(fixed)
         case .listUploads(let request): try await listUploads(request)

@@ -57,6 +57,7 @@ public struct PathRules: Sendable {
 
     /// - Throws: ``NameError`` if a name violates a restriction.
     public func check(_ name: ObjectName) throws(NameError) {
+        if isEmpty { return }
         if let violation = violation(name.rulesPath) { throw violation }
     }
 

@@ -76,32 +76,43 @@ public final class Gateway: Sendable {
     ///   - isForS3: Whether the request arrived at the listener for S3.
     ///   - fields: Fields of the listener, instead of those of the response with the same names.
     public func respond(_ exchange: Exchange, isForS3: Bool = false, adding fields: HeaderFields? = nil) async {
+        let context = begin(exchange, isForS3: isForS3, fields)
+        let dialect = dialect(for: context)
+        let response: Response
+        do throws(Problem) {
+            try callers.checkHost(exchange.head)
+            if let direct = try direct(context, dialect) {
+                response = direct
+            } else {
+                response = try await served(context, dialect)
+            }
+        } catch {
+            response = failed(context, context.counted(error, callers), dialect)
+        }
+        finish(context, consume response, dialect)
+    }
+
+    // Not inlined, as everything here that does not wait, so that tasks do not reserve memory for it.
+    @inline(never)
+    private func begin(_ exchange: Exchange, isForS3: Bool, _ fields: HeaderFields?) -> RequestContext {
         let context = RequestContext(
             exchange, isForS3: isForS3, callers: callers, requestId: requestIds.next(), bodies: bodies,
             observers: observers, traces: traces,
             readsDetails: readsDetails,
             watch: watch.flatMap { $0.until > exchange.started ? $0 : nil }, now: wallClock)
         context.listenerFields = fields
-        let dialect = dialect(for: context)
-        let response: Response
-        do throws(Problem) {
-            try callers.checkHost(exchange.head)
-            try dialect.prepare(context)
-            if context.isOptions {
-                response = try options(context, dialect)
-            } else {
-                try context.checkCertificate()
-                if let direct = dialect.respond(to: context) {
-                    try context.admit(callers)
-                    response = direct
-                } else {
-                    response = try await served(context, dialect)
-                }
-            }
-        } catch {
-            response = failed(context, context.counted(error, callers), dialect)
-        }
-        finish(context, consume response, dialect)
+        return context
+    }
+
+    /// The response to a request that concerns no bucket; nil for all others.
+    @inline(never)
+    private func direct(_ context: RequestContext, _ dialect: any Dialect) throws(Problem) -> Response? {
+        try dialect.prepare(context)
+        if context.isOptions { return try options(context, dialect) }
+        try context.checkCertificate()
+        guard let response = dialect.respond(to: context) else { return nil }
+        try context.admit(callers)
+        return response
     }
 
     /// Performs a request to a bucket.
@@ -125,6 +136,8 @@ public final class Gateway: Sendable {
                 try await performed(operation, of: route, handler, context, dialect)
             }
         }
+        // Without the memory that the task reserves for other operations, because it waits.
+        if case .watch(let request) = operation { return try await handler.watch(request) }
         return try await performed(operation, of: route, handler, context, dialect)
     }
 
@@ -185,6 +198,7 @@ public final class Gateway: Sendable {
     }
 
     /// Parses the operation, and makes its handler.
+    @inline(never)
     private func begin(_ context: RequestContext, _ route: Route, _ dialect: any Dialect)
         throws(Problem) -> (ObjectOperation, OperationHandler)
     {
@@ -227,6 +241,7 @@ public final class Gateway: Sendable {
         return response
     }
 
+    @inline(never)
     private func finish(
         _ context: RequestContext, _ response: consuming Response, _ dialect: any Dialect
     ) {

@@ -2,6 +2,7 @@
 a sink that does not work delays nobody else."""
 
 import json
+import os
 import random
 import signal
 import socket
@@ -9,6 +10,9 @@ import ssl
 import threading
 import time
 
+import h2.config
+import h2.connection
+import h2.events
 import pytest
 
 from program import curl, descriptors, wait_until
@@ -64,6 +68,10 @@ class Writer:
         return self.acknowledged
 
 
+#: The turns of each test with `kill -9`.
+KILLS = int(os.environ.get("SLUICE_KILLS", 12))
+
+
 @pytest.mark.parametrize("batch", [1, 20])
 def test_nothing_is_lost_when_gateway_and_sink_are_killed(launch, batch):
     """`kill -9` of the gateway, again and again, with a sink that fails at random and is away at times."""
@@ -87,7 +95,7 @@ def test_nothing_is_lost_when_gateway_and_sink_are_killed(launch, batch):
     server = launch(extra=subscription(f"http://127.0.0.1:{port}/hook", batch=batch, concurrency=4), tls=False)
     writer = Writer(server)
     try:
-        for turn in range(12):
+        for turn in range(KILLS):
             time.sleep(random.uniform(0.05, 0.4))
             if turn % 4 == 3:
                 sink.__exit__()
@@ -106,7 +114,7 @@ def test_nothing_is_lost_when_gateway_and_sink_are_killed(launch, batch):
         for name, generations in first.items():
             assert generations == sorted(generations), name
         # Nothing arrives that was not in the bucket's history: at most one unacknowledged change for each kill and thread.
-        assert len(set(received) - set(acknowledged)) <= 12 * 3
+        assert len(set(received) - set(acknowledged)) <= KILLS * 3
         wait_until(lambda: state(server)[0]["pending"] == 0, timeout=60, what=lambda: state(server))
     finally:
         writer.ends.set()
@@ -207,6 +215,71 @@ def test_certificates_are_verified(launch, tmp_path):
         server.config.write_text(text + f"    tls: {{ certificateAuthorities: {certificate} }}\n")
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: sink.posts(), what=lambda: server.output()[-2000:])
+
+
+def test_client_certificates_are_sent(launch, tmp_path):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    key, certificate = self_signed(tmp_path)
+    key.chmod(0o600)
+    context.load_cert_chain(certificate, key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificate)
+    with Sink(context=context) as sink:
+        server = launch(extra=subscription(sink, tls=f"{{ certificateAuthorities: {certificate} }}"))
+        put(server, "a")
+        wait_until(lambda: state(server)[0]["failed"] > 0)
+        assert not sink.requests
+        text = server.config.read_text()
+        server.config.write_text(text.replace(
+            "certificateAuthorities:", f"clientCertificate: {certificate}, clientKey: {key}, certificateAuthorities:"))
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: sink.names() == ["a"], what=lambda: server.output()[-2000:])
+
+
+def test_sinks_of_http2_have_one_connection(launch, tmp_path):
+    key, certificate = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["h2"])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections, received, lock = [], [], threading.Lock()
+
+        def serve(connection):
+            with context.wrap_socket(connection, server_side=True) as tls:
+                peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+                peer.initiate_connection()
+                bodies = {}
+                while True:
+                    tls.sendall(peer.data_to_send())
+                    data = tls.recv(65536)
+                    if not data:
+                        return
+                    for event in peer.receive_data(data):
+                        if isinstance(event, h2.events.DataReceived):
+                            bodies[event.stream_id] = bodies.get(event.stream_id, b"") + event.data
+                            peer.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                        elif isinstance(event, h2.events.StreamEnded):
+                            with lock:
+                                received.append(json.loads(bodies[event.stream_id])["data"]["name"])
+                            peer.send_headers(event.stream_id, [(":status", "204")], end_stream=True)
+
+        def accept():
+            while True:
+                try:
+                    connections.append(listener.accept()[0])
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(connections[-1],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        server = launch(extra=subscription(
+            f"https://127.0.0.1:{listener.getsockname()[1]}/hook", tls=f"{{ certificateAuthorities: {certificate} }}"))
+        names = [f"o{number}" for number in range(40)]
+        for name in names:
+            put(server, name)
+        wait_until(lambda: sorted(received) == sorted(names), what=lambda: (len(received), state(server)))
+        wait_until(lambda: state(server)[0]["pending"] == 0)
+        assert len(connections) == 1 and state(server)[0]["failed"] == 0
 
 
 def self_signed(directory):

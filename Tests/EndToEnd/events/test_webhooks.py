@@ -209,7 +209,7 @@ def test_handshake_asks_first_and_keeps_the_rate(launch):
     assert sink.requests[1].time - sink.requests[0].time > 0.9
 
 
-def test_headers_and_client_certificates_are_sent(launch, tmp_path):
+def test_headers_are_sent(launch, tmp_path):
     fields = tmp_path / "fields"
     fields.write_text(f"authorization: Bearer {secret('ein-langes-geheimnis-im-feld')}\nx-tenant: a\n")
     fields.chmod(0o600)
