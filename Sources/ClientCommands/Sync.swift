@@ -12,9 +12,13 @@ package struct Sync: ClientCommand {
             remote. Which argument is local follows the rule of 'sluice cp'; a directory that does not exist yet is \
             written as './NAME'. Symbolic links to directories, sockets and the like are not taken.
 
+            --watch does it again whenever something below a remote source changes, until it is ended. The gateway must \
+            record the changes (eventOptions.watch).
+
             EXAMPLES:
               sluice sync ./site photos/site --delete
               sluice sync photos/site ./site
+              sluice sync --watch --delete photos/config ./config
               sluice sync --dry-run ./site photos/site
               sluice sync -j 16 sluice://photos sluice://photos-cloud
             """)
@@ -35,9 +39,18 @@ package struct Sync: ClientCommand {
     /// Whether nothing is changed.
     package var dryRun = false
 
+    @Flag(help: "Do it again after each change of the source, until it is ended.")
+    /// Whether changes of the source are waited for.
+    package var watch = false
+
     /// Options that several verbs have.
     @OptionGroup package var transfers: TransferOptions
     @OptionGroup package var connection: ConnectionOptions
 
     package init() {}
+
+    /// - Throws: `ValidationError` for options that exclude each other.
+    package func validate() throws {
+        if watch, dryRun { throw ValidationError("--watch and --dry-run exclude each other.") }
+    }
 }

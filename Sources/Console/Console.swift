@@ -161,7 +161,8 @@ public final class Console: Sendable {
     /// The methods of a path of the API; nil if there is no such path.
     private static func methods(_ path: String) -> [String]? {
         switch path {
-        case "/api/state", "/api/metrics", "/api/configuration", "/api/events", "/api/requests", "/api/requests/explanation",
+        case "/api/state", "/api/metrics", "/api/configuration", "/api/events", "/api/requests",
+            "/api/requests/explanation",
             "/api/rules", "/api/rules/source":
             ["GET", "HEAD"]
         case "/api/uploads": ["GET", "HEAD", "DELETE"]

@@ -7,6 +7,15 @@ extension Sync: Verb {
     var canContinue: Bool { true }
 
     func perform() async throws -> Int32 {
+        let sync = try synchronization()
+        guard watch else { return await sync.run() }
+        guard case .remote(let folder) = sync.source else {
+            throw ClientError(.failure, "--watch waits for changes of a remote source: \(source) is a local directory.")
+        }
+        return try await follow(folder)
+    }
+
+    private func synchronization() throws -> Synchronization {
         let transfers = try Transfers(self.transfers, connection)
         let (source, target) = try transfers.gateways.locations(self.source, self.target)
         let sync = Synchronization(
@@ -21,8 +30,33 @@ extension Sync: Verb {
         if case .local(let path) = source, FileKind(path) != .directory {
             throw ClientError(.local, "\(path): not a directory.")
         }
-        return await sync.run()
+        return sync
     }
+
+    /// Synchronises at once and after changes of the folder, until an error of the watch. Changes during a run are one
+    /// reason for the next.
+    private func follow(_ folder: StorageReference) async throws -> Int32 {
+        let (reasons, reason) = AsyncThrowingStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        let watch = Task {
+            do {
+                // The first element comes before the first run, so that nothing is missed between the two.
+                for try await _ in folder.changes(lists: false) { reason.yield() }
+            } catch {
+                reason.finish(throwing: error)
+            }
+        }
+        defer { watch.cancel() }
+        for try await _ in reasons {
+            if try await synchronization().run() == 0 { continue }
+            // Not only after the next change.
+            try await Task.sleep(nanoseconds: Sync.retryPause)
+            reason.yield()
+        }
+        return 0
+    }
+
+    /// The pause after a run with errors, in nanoseconds: 10 s.
+    private static let retryPause: UInt64 = 10_000_000_000
 }
 
 /// One side of a `sync`.

@@ -126,6 +126,7 @@ extension DeliveryState {
         } else {
             return
         }
+        if event.attempts == 0 { event.delivered = self.counts.settled }
         if counts { event.attempts += 1 }
         event.isSending = false
         event.cause = cause

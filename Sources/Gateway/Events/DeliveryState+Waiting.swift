@@ -74,6 +74,27 @@ extension DeliveryState {
         }
     }
 
+    /// Lets the oldest events of objects that fail while others are delivered become dead, before so many wait that no
+    /// others are read. While nothing is delivered, nothing is given up: the sink does not work.
+    mutating func giveUpFailing(_ now: DeliveryTime) {
+        let surplus = waiting.count - DeliveryLimits.maximumWaiting * 3 / 4
+        if surplus <= 0 { return }
+        // Requests that were under way when it failed say nothing about the sink afterwards.
+        let margin = limits.concurrency * limits.batch + 64
+        var failing: [(sequence: Int64, cause: String?)] = []
+        for line in lines.values {
+            guard let first = line.first, let event = waiting[first], event.attempts > 0, !event.isSending,
+                counts.settled - event.delivered > margin
+            else { continue }
+            for sequence in line { failing.append((sequence, event.cause)) }
+        }
+        failing.sort { $0.sequence < $1.sequence }
+        for (sequence, cause) in failing.prefix(surplus) {
+            die(sequence, attempts: waiting[sequence]?.attempts ?? 0, cause: cause, now)
+            leave(sequence)
+        }
+    }
+
     /// Dead events were removed from the store.
     package mutating func removedDead(_ count: Int) { deadKept = max(0, deadKept - count) }
 

@@ -29,6 +29,8 @@ package struct DeliveryState {
         var due: Int64
         var cause: String?
         var isSending = false
+        /// The number of delivered events when it failed first.
+        var delivered = 0
     }
     struct Flight {
         var sequences: [Int64]
@@ -207,6 +209,7 @@ package struct DeliveryState {
         }
         if events.isEmpty { readThrough = max(readThrough, newest) }
         if known.contains(where: { $0 <= readThrough }) { known = known.filter { $0 > readThrough } }
+        giveUpFailing(now)
         makeRoom()
     }
 

@@ -37,7 +37,9 @@ extension EventDispatcher {
         if counts.dead > told.dead {
             metadata["count"] = "\(counts.dead - told.dead)"
             metadata["cause"] = "\(state?.lastCause ?? "none")"
-            logger.error("events given up: older than maximumAge; 'sluice events' lists them", metadata: metadata)
+            logger.error(
+                "events given up: older than maximumAge, or failing while too many wait; 'sluice events' lists them",
+                metadata: metadata)
         }
         if counts.discarded > told.discarded {
             metadata["count"] = "\(counts.discarded - told.discarded)"

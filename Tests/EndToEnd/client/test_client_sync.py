@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
+import subprocess
 import time
 
 import pytest
 
 from faults import Alter
+from program import wait_until
 
 FULL = "view=full"
 
@@ -151,3 +154,32 @@ def test_one_list_for_a_thousand_files(through, proxy):
     proxy.requests.clear()
     assert summary(through.lines("sync", "./many", "photos/many", "-j", "8"))["transferred"] == 0
     assert 3 <= len(proxy.requests) <= 4
+
+
+def test_watch_follows_the_source(client, launch, tmp_path):
+    server = launch(extra="eventOptions: { watch: true }\n")
+    environment = {"SLUICE_URL": server.url("")}
+    tree(client.home / "site", {"a": b"1", "below/b": b"2"})
+    client.fine("sync", "./site", "photos/followed", environment=environment)
+    process = client.start("sync", "--watch", "--delete", "photos/followed", "./copy", environment=environment,
+                           stderr=subprocess.DEVNULL)
+    copy = client.home / "copy"
+    try:
+        wait_until(lambda: copy.exists() and content(copy), what="the first run")
+        before = content(copy)
+        name = sorted(before)[0]
+        assert server.stop() == 0
+        server.start()
+        (client.home / "new").write_bytes(b"new")
+        client.fine("put", "./new", "photos/followed/later/new", environment=environment)
+        wait_until(lambda: (copy / "later" / "new").exists(), what="a new object")
+        client.fine("rm", f"photos/followed/{name}", environment=environment)
+        wait_until(lambda: not (copy / name).exists(), what="a deletion")
+        assert {key: value for key, value in content(copy).items() if key != "later/new"} == {
+            key: value for key, value in before.items() if key != name}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    status, _, err = client.run("sync", "--watch", "./site", "photos/x", environment=environment)
+    assert status == 1 and "remote source" in err
+    assert client.run("sync", "--watch", "--dry-run", "photos/x", "./y", environment=environment)[0] == 64

@@ -69,7 +69,7 @@ class Writer:
 
 
 #: The turns of each test with `kill -9`.
-KILLS = int(os.environ.get("SLUICE_KILLS", 12))
+KILLS = int(os.environ.get("TEST_KILLS", 12))
 
 
 @pytest.mark.parametrize("batch", [1, 20])

@@ -91,7 +91,7 @@ def test_the_dashboard_is_one():
     dashboard = json.loads((GRAFANA / "dashboard.json").read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    assert {"Requests", "Upstreams", "Decisions and limits", "Saturation"} == {
+    assert {"Requests", "Upstreams", "Decisions and limits", "Saturation", "Events"} == {
         panel["title"] for panel in panels if panel["type"] == "row"}
     assert [panel["title"] for panel in panels if panel["type"] == "heatmap"] == ["Latency"]
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]

@@ -379,5 +379,35 @@ private struct Simulation {
         }
         #expect(simulation.state.retries <= 16_384 + 256)
         #expect(simulation.state.window.count <= 256)
+        // The sink does not work: nothing is given up.
+        #expect(simulation.state.counts.dead == 0)
+    }
+
+    /// One object that changes all the time, or many: their oldest events are given up, and nothing else is.
+    @Test(arguments: [1, 30_000])
+    func failingObjectsHoldUpNothingHoweverMany(_ names: Int) {
+        var simulation = Simulation(seed: 9, batch: 1, concurrency: 4)
+        simulation.limits.maximumPending = 1_000_000
+        var others = 0
+        for number in 0..<60_000 {
+            simulation.commit(number % 2 == 0 ? "bad\(number / 2 % names)" : "good\(number % 100)")
+            if number % 2 == 1, Simulation.isWanted(simulation.log[number]) { others += 1 }
+        }
+        for _ in 0..<20_000 where simulation.state.cursor < 60_000 {
+            simulation.read()
+            while let shipment = simulation.state.next(at: simulation.now) {
+                let isBad = simulation.log[Int(shipment.sequences[0] - 1)].object.name.hasPrefix("bad")
+                simulation.state.finished(
+                    shipment.id, isBad ? .failed(cause: "status 422") : .delivered, at: simulation.now)
+            }
+            if let settlement = simulation.state.takeSettlement(at: simulation.now) {
+                simulation.state.written(settlement)
+            }
+            simulation.advance(100_000)
+        }
+        let counts = simulation.state.counts
+        #expect(simulation.state.cursor == 60_000 && counts.settled == others && counts.discarded == 0)
+        #expect(
+            counts.dead > 8000 && simulation.state.retries <= 12_288 + 256, "\(counts), \(simulation.state.retries)")
     }
 }
