@@ -72,6 +72,7 @@ extension DeliveryState {
             die(sequence, attempts: event.attempts, cause: event.cause, now)
             leave(sequence)
         }
+        giveUpFailing(now)
     }
 
     /// Lets the oldest events of objects that fail while others are delivered become dead, before so many wait that no
@@ -81,17 +82,25 @@ extension DeliveryState {
         if surplus <= 0 { return }
         // Requests that were under way when it failed say nothing about the sink afterwards.
         let margin = limits.concurrency * limits.batch + 64
-        var failing: [(sequence: Int64, cause: String?)] = []
+        var failing: [(sequence: Int64, first: Waiting)] = []
         for line in lines.values {
-            guard let first = line.first, let event = waiting[first], event.attempts > 0, !event.isSending,
-                counts.settled - event.delivered > margin
+            guard let first = line.first.flatMap({ waiting[$0] }), !first.isSending,
+                // A sink that fails at random has long lines too, but not so often for one event.
+                first.attempts >= (line.count > 4 ? 8 : 2), counts.settled - first.delivered > margin
             else { continue }
-            for sequence in line { failing.append((sequence, event.cause)) }
+            for sequence in line { failing.append((sequence, first)) }
         }
         failing.sort { $0.sequence < $1.sequence }
-        for (sequence, cause) in failing.prefix(surplus) {
-            die(sequence, attempts: waiting[sequence]?.attempts ?? 0, cause: cause, now)
+        for (sequence, first) in failing.prefix(surplus) {
+            let attempts = waiting[sequence]?.attempts ?? 0
+            die(sequence, attempts: attempts, cause: first.cause, now)
             leave(sequence)
+            // The next one of the object has failed as often.
+            guard let next = lines[first.name]?.first else { continue }
+            waiting[next]?.attempts = first.attempts
+            waiting[next]?.delivered = first.delivered
+            waiting[next]?.due = first.due
+            push(first.name)
         }
     }
 

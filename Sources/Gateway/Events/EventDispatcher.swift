@@ -144,6 +144,8 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         loop.assertCurrent()
         if isClosed { return }
         let time = EventLoop.monotonicNow()
+        // One moment for what is sent and for the timer: what is due between two would wait for the next check.
+        let moment = now
         // Another directory has taken the place of the bucket's, with other numbers.
         if let state, state.history != history.load(ordering: .acquiring) { forget() }
         if state == nil {
@@ -154,7 +156,7 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
             if !isHalted {
                 askPermission(time)
                 read(time)
-                while isPermitted || !subscription.asksPermission, let shipment = state?.next(at: now) {
+                while isPermitted || !subscription.asksPermission, let shipment = state?.next(at: moment) {
                     send(shipment)
                 }
                 settle(time)
@@ -162,17 +164,17 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         }
         show(time)
         resumeIdle()
-        arm(time)
+        arm(time, moment)
     }
 
-    func arm(_ time: UInt64) {
+    func arm(_ time: UInt64, _ moment: DeliveryTime) {
         guard let timer else { return }
         var times = [checkTime]
         if mustShow { times.append(showTime) }
         if let settleTime, !isSettling { times.append(settleTime) }
         if storeTime > time { times.append(storeTime) }
         if subscription.asksPermission, !isAsking { times.append(permissionTime) }
-        if let next = state?.nextTime(after: now) { times.append(UInt64(next) * 1000) }
+        if let next = state?.nextTime(after: moment) { times.append(UInt64(next) * 1000) }
         let next = times.filter { $0 > time }.min() ?? time + EventDispatcher.checkInterval
         loop.arm(timer, after: next - time)
     }

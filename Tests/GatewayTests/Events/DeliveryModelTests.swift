@@ -170,6 +170,26 @@ private struct Simulation {
         }
     }
 
+    /// Delivers until the cursor has passed a number and nothing waits, or nothing more can be delivered.
+    mutating func run(until end: Int64, _ works: (String, inout Simulation) -> Bool) {
+        var check: Int64 = 0
+        for _ in 0..<200_000 where state.cursor < end || state.retries > 0 {
+            read()
+            while let shipment = state.next(at: now) {
+                let name = log[Int(shipment.sequences[0] - 1)].object.name
+                let result = works(name, &self) ? DeliveryResult.delivered : .failed(cause: "status 422")
+                state.finished(shipment.id, result, at: now)
+            }
+            if let settlement = state.takeSettlement(at: now) { state.written(settlement) }
+            if state.cursor == end, state.waiting.values.allSatisfy({ $0.name.text.hasPrefix("bad") }) { return }
+            if now.ticks >= check {
+                check = now.ticks + 30_000_000
+                state.expire(at: now)
+            }
+            advance(100_000)
+        }
+    }
+
     /// Lets everything be delivered, by a sink that works.
     mutating func finish() {
         isHealthy = true
@@ -393,18 +413,7 @@ private struct Simulation {
             simulation.commit(number % 2 == 0 ? "bad\(number / 2 % names)" : "good\(number % 100)")
             if number % 2 == 1, Simulation.isWanted(simulation.log[number]) { others += 1 }
         }
-        for _ in 0..<20_000 where simulation.state.cursor < 60_000 {
-            simulation.read()
-            while let shipment = simulation.state.next(at: simulation.now) {
-                let isBad = simulation.log[Int(shipment.sequences[0] - 1)].object.name.hasPrefix("bad")
-                simulation.state.finished(
-                    shipment.id, isBad ? .failed(cause: "status 422") : .delivered, at: simulation.now)
-            }
-            if let settlement = simulation.state.takeSettlement(at: simulation.now) {
-                simulation.state.written(settlement)
-            }
-            simulation.advance(100_000)
-        }
+        simulation.run(until: 60_000) { name, _ in !name.hasPrefix("bad") }
         let counts = simulation.state.counts
         #expect(simulation.state.cursor == 60_000 && counts.settled == others && counts.discarded == 0)
         #expect(
