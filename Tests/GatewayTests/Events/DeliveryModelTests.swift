@@ -416,7 +416,22 @@ private struct Simulation {
         simulation.run(until: 60_000) { name, _ in !name.hasPrefix("bad") }
         let counts = simulation.state.counts
         #expect(simulation.state.cursor == 60_000 && counts.settled == others && counts.discarded == 0)
-        #expect(
-            counts.dead > 8000 && simulation.state.retries <= 12_288 + 256, "\(counts), \(simulation.state.retries)")
+        #expect(counts.dead > 8000 && simulation.state.retries <= 16_384 + 256)
+        // Not for longer than it takes to know that the object fails.
+        #expect(simulation.now.ticks < 1_000_000_000, "\(simulation.now.ticks)")
+    }
+
+    /// A sink that fails at random, or for a time, gets everything.
+    @Test func aSinkThatFailsAtRandomLosesNothing() {
+        var simulation = Simulation(seed: 10, batch: 1, concurrency: 4)
+        simulation.limits.maximumPending = 1_000_000
+        for number in 0..<60_000 { simulation.commit("o\(number % 60)") }
+        let outage = 60_000_000...1_200_000_000
+        simulation.run(until: 60_000) { _, simulation in
+            !outage.contains(Int(simulation.now.ticks)) && !simulation.dice.chance(15)
+        }
+        let counts = simulation.state.counts
+        #expect(simulation.state.cursor == 60_000 && simulation.state.retries == 0)
+        #expect(counts.dead == 0 && counts.settled == simulation.log.count(where: Simulation.isWanted), "\(counts)")
     }
 }
