@@ -7,7 +7,8 @@ extension EventsTail: Verb {
     func perform() async throws -> Int32 {
         let folder = try Gateways(connection).remote(folder).folder()
         var hasBegun = false
-        for try await element in folder.changes(lists: false) {
+        var changes = FollowedChanges(folder)
+        while let element = try await changes.next() {
             switch element {
             case .list:
                 if hasBegun { Output.line("changes may be missing here: the gateway does not keep them any more") }
@@ -16,6 +17,29 @@ extension EventsTail: Verb {
             }
         }
         return 0
+    }
+}
+
+/// The changes of a folder, also after times without a gateway.
+struct FollowedChanges {
+    private var changes: StorageChanges.Iterator
+    /// The pause after a request without a response, in nanoseconds: 5 s.
+    private static let pause: UInt64 = 5_000_000_000
+
+    init(_ folder: StorageReference) { changes = folder.changes(lists: false).makeAsyncIterator() }
+
+    /// - Throws: `StorageError`, but not for want of a response.
+    mutating func next() async throws -> StorageChanges.Element? {
+        var wasTold = false
+        while true {
+            do { return try await changes.next() } catch let error as StorageError
+                where error.reason == .retryLimitExceeded
+            {
+                if !wasTold { Output.line("\(error.message) Waiting for the gateway.") }
+                wasTold = true
+                try await Task.sleep(nanoseconds: FollowedChanges.pause)
+            }
+        }
     }
 }
 

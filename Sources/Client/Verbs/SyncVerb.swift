@@ -20,7 +20,7 @@ extension Sync: Verb {
         let (source, target) = try transfers.gateways.locations(self.source, self.target)
         let sync = Synchronization(
             transfers: transfers, source: try SyncSide(source, transfers), target: try SyncSide(target, transfers),
-            removes: delete, isDry: dryRun)
+            removes: delete, isDry: dryRun, isRepeated: watch)
         if case (.remote(let new), .remote(let old)) = (sync.source, sync.target), new.overlaps(old) {
             throw ClientError(
                 .failure,
@@ -39,24 +39,37 @@ extension Sync: Verb {
         let (reasons, reason) = AsyncThrowingStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         let watch = Task {
             do {
+                var changes = FollowedChanges(folder)
                 // The first element comes before the first run, so that nothing is missed between the two.
-                for try await _ in folder.changes(lists: false) { reason.yield() }
+                while try await changes.next() != nil { reason.yield() }
+                reason.finish()
             } catch {
                 reason.finish(throwing: error)
             }
         }
         defer { watch.cancel() }
+        // A source that is empty at first may be a mistake. One that becomes empty was emptied.
+        var hasSeen = false
         for try await _ in reasons {
-            if try await synchronization().run() == 0 { continue }
-            // Not only after the next change.
-            try await Task.sleep(nanoseconds: Sync.retryPause)
-            reason.yield()
+            var sync = try synchronization()
+            sync.mayEmpty = hasSeen
+            let status = await sync.run()
+            hasSeen = hasSeen || !sync.isEmpty
+            if status != 0 {
+                // Not only after the next change.
+                Task {
+                    try await Task.sleep(nanoseconds: Sync.retryPause)
+                    reason.yield()
+                }
+            }
+            // Each run reads both sides.
+            try await Task.sleep(nanoseconds: Sync.pause)
         }
         return 0
     }
 
-    /// The pause after a run with errors, in nanoseconds: 10 s.
-    private static let retryPause: UInt64 = 10_000_000_000
+    /// The pause between two runs in nanoseconds, 1 s, and after one with errors: 10 s.
+    private static let pause: UInt64 = 1_000_000_000, retryPause: UInt64 = 10_000_000_000
 }
 
 /// One side of a `sync`.

@@ -27,11 +27,16 @@ struct Synchronization: Sendable {
     /// Whether entries that only the target has are removed.
     let removes: Bool
     let isDry: Bool
+    /// Whether it is one of several runs: what has vanished since it was listed is no failure.
+    let isRepeated: Bool
+    /// Whether an empty source empties the target.
+    var mayEmpty = false
     private let totals = Totals()
 
     init(
-        transfers: Transfers, source: SyncSide, target: SyncSide, removes: Bool, isDry: Bool
+        transfers: Transfers, source: SyncSide, target: SyncSide, removes: Bool, isDry: Bool, isRepeated: Bool
     ) {
+        self.isRepeated = isRepeated
         self.transfers = transfers
         self.source = source
         self.target = target
@@ -43,6 +48,9 @@ struct Synchronization: Sendable {
     private var jobs: Jobs {
         isDry ? Jobs(report: transfers.report, slots: TransferSlots(1)) : transfers.jobs
     }
+
+    /// Whether the source had nothing in it.
+    var isEmpty: Bool { totals.counts.withLock { $0.checked } == 0 }
 
     /// - Returns: The exit status.
     func run() async -> Int32 {
@@ -117,7 +125,7 @@ struct Synchronization: Sendable {
 
     /// The transfer of an entry to the target; nil if the target is up to date.
     private func job(_ entry: SyncEntry, _ old: SyncEntry?) throws -> Job {
-        let transfer = counted(try transferJob(entry))
+        let transfer = tolerant(counted(try transferJob(entry)))
         guard let old else { return transfer }
         if let size = entry.size, let present = old.size, size != present { return transfer }
         return transfer.performing { progress in
@@ -137,6 +145,18 @@ struct Synchronization: Sendable {
             return transfers.copyJob(remote, to: folder.child(entry.relative))
         case (.file, .local):
             throw ClientError(.failure, "Both sides are local.")
+        }
+    }
+
+    /// A job that ends without a result if its source has vanished in one of several runs.
+    private func tolerant(_ job: Job) -> Job {
+        guard isRepeated else { return job }
+        return job.performing { progress in
+            do { return try await job.perform(progress) } catch let error as StorageError
+                where error.reason == .objectNotFound
+            {
+                return nil
+            }
         }
     }
 
@@ -175,7 +195,7 @@ struct Synchronization: Sendable {
             return transfers.report.warn("Nothing was removed, because something has failed.")
         }
         // The name of the source may be mistyped, or its volume not be mounted.
-        guard totals.counts.withLock({ $0.checked }) > 0 else {
+        guard mayEmpty || !isEmpty else {
             let cause = ClientError(
                 .notFound,
                 "\(text(source)): there is nothing in it, so nothing was removed. Check the name; 'sluice rm -R' empties a folder."

@@ -52,8 +52,10 @@ extension DeliveryState {
     }
 
     /// Sends again to a sink that did not want events, or did not work.
-    package mutating func resume(at now: DeliveryTime) {
-        (isGone, pause, failures, silentUntil) = (false, nil, 0, .min)
+    /// - Parameter keepsSilence: Whether the silence that it asked for is kept.
+    package mutating func resume(at now: DeliveryTime, keepsSilence: Bool = false) {
+        (isGone, pause, failures) = (false, nil, 0)
+        if !keepsSilence { silentUntil = .min }
         failedTests = []
         for (name, line) in lines {
             guard let first = line.first, waiting[first]?.isSending == false else { continue }
@@ -126,7 +128,7 @@ extension DeliveryState {
         } else {
             return
         }
-        if event.attempts == 0 { event.delivered = self.counts.settled }
+        if event.failing == nil { event.failing = (now.ticks, self.counts.settled) }
         if counts { event.attempts += 1 }
         event.isSending = false
         event.cause = cause

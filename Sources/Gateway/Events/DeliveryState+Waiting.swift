@@ -75,30 +75,28 @@ extension DeliveryState {
         giveUpFailing(now)
     }
 
-    /// Lets the oldest events of objects that fail while others are delivered become dead, before so many wait that no
-    /// others are read. While nothing is delivered, nothing is given up: the sink does not work.
+    /// Lets the oldest events of objects that have failed for an hour, while others were delivered, become dead before so
+    /// many wait that no others are read. While nothing is delivered, nothing is given up: the sink does not work.
     mutating func giveUpFailing(_ now: DeliveryTime) {
         let surplus = waiting.count - DeliveryLimits.maximumWaiting * 3 / 4
         if surplus <= 0 { return }
         // Requests that were under way when it failed say nothing about the sink afterwards.
         let margin = limits.concurrency * limits.batch + 64
-        var failing: [(sequence: Int64, first: Waiting)] = []
+        var lost: [(sequence: Int64, first: Waiting)] = []
         for line in lines.values {
-            guard let first = line.first.flatMap({ waiting[$0] }), !first.isSending,
-                // A sink that fails at random has long lines too, but not so often for one event.
-                first.attempts >= (line.count > 4 ? 8 : 2), counts.settled - first.delivered > margin
+            guard let first = line.first.flatMap({ waiting[$0] }), !first.isSending, let failing = first.failing,
+                now.ticks - failing.since >= DeliveryLimits.failingTime, counts.settled - failing.delivered > margin
             else { continue }
-            for sequence in line { failing.append((sequence, first)) }
+            for sequence in line { lost.append((sequence, first)) }
         }
-        failing.sort { $0.sequence < $1.sequence }
-        for (sequence, first) in failing.prefix(surplus) {
+        lost.sort { $0.sequence < $1.sequence }
+        for (sequence, first) in lost.prefix(surplus) {
             let attempts = waiting[sequence]?.attempts ?? 0
             die(sequence, attempts: attempts, cause: first.cause, now)
             leave(sequence)
-            // The next one of the object has failed as often.
+            // The next one of the object has failed as long.
             guard let next = lines[first.name]?.first else { continue }
-            waiting[next]?.attempts = first.attempts
-            waiting[next]?.delivered = first.delivered
+            waiting[next]?.failing = first.failing
             waiting[next]?.due = first.due
             push(first.name)
         }

@@ -29,8 +29,8 @@ package struct DeliveryState {
         var due: Int64
         var cause: String?
         var isSending = false
-        /// The number of delivered events when it failed first.
-        var delivered = 0
+        /// When it failed first, since the start, in ticks, and the number of delivered events then. nil if it has not.
+        var failing: (since: Int64, delivered: Int)?
     }
     struct Flight {
         var sequences: [Int64]
@@ -91,12 +91,11 @@ package struct DeliveryState {
 
     /// - Parameters:
     ///   - newest: The number of the bucket's newest event.
-    ///   - lastShipment: The highest number of a shipment so far.
     package init(
         _ progress: SubscriptionProgress, of subscription: String, newest: Int64, _ limits: DeliveryLimits,
-        at now: DeliveryTime, lastShipment: Int = 0
+        at now: DeliveryTime
     ) {
-        lastFlight = lastShipment
+        lastFlight = 0
         history = progress.history
         self.subscription = subscription
         self.limits = limits
@@ -116,7 +115,17 @@ package struct DeliveryState {
                 Waiting(
                     name: BytewiseString(stored.name), time: stored.time, attempts: retry.attempts,
                     due: now.ticks + delay, cause: retry.cause))
+            // Whether it or the sink has failed is not known any more: it is sent again when something is delivered.
+            if retry.attempts > 0 { failedTests.insert(retry.sequence) }
         }
+    }
+
+    /// Takes over what is known of the sink, and the numbers of shipments, from the state before a change of the progress.
+    package mutating func follow(_ old: DeliveryState) {
+        lastFlight = old.lastFlight
+        (isGone, lastCause, failures, pause) = (old.isGone, old.lastCause, old.failures, old.pause)
+        (silentUntil, nextSend) = (old.silentUntil, old.nextSend)
+        failedTests = old.failedTests.filter { waiting[$0] != nil }
     }
 
     // MARK: Reading

@@ -52,6 +52,8 @@ package struct DeliveryLimits: Sendable, Equatable {
     package static let window = 256
     /// The most events that wait for another attempt. Above it, no further ones are read until some are settled.
     static let maximumWaiting = 16_384
+    /// How long an object has failed before its events can be given up because too many wait.
+    static let failingTime: Int64 = 3_600_000_000
     /// The most settled events whose settlement is not written. Above it, no further ones are read.
     static let maximumUnwritten = 4_096
     /// The longest pause before another attempt, and the longest `Retry-After` that is kept.

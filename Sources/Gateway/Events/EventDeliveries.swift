@@ -14,8 +14,9 @@ public final class EventDeliveries: Sendable {
     }
     private struct State {
         var running: [Running] = []
-        /// Those that end, by bucket and name.
-        var ending: [BytewiseString: Task<Void, Never>] = [:]
+        /// The end of the last ones that were removed, by bucket and name, with a number.
+        var ending: [BytewiseString: (number: Int, task: Task<Void, Never>)] = [:]
+        var lastEnd = 0
         var isClosed = false
     }
     /// How long requests under way have at the end, in nanoseconds.
@@ -77,10 +78,14 @@ public final class EventDeliveries: Sendable {
 
     private func end(_ dispatcher: EventDispatcher, _ state: inout State) {
         let key = EventDeliveries.key(dispatcher.bucket, dispatcher.name)
-        state.ending[key] = Task(executorPreference: loop) { [self] in
+        state.lastEnd += 1
+        let (number, earlier) = (state.lastEnd, state.ending[key]?.task)
+        let task = Task(executorPreference: loop) { [self] in
+            await earlier?.value
             await dispatcher.close(within: EventDeliveries.closingLimit)
-            self.state.withLock { $0.ending[key] = nil }
+            self.state.withLock { if $0.ending[key]?.number == number { $0.ending[key] = nil } }
         }
+        state.ending[key] = (number, task)
     }
 
     private static func key(_ bucket: String, _ name: String) -> BytewiseString { BytewiseString("\(bucket) \(name)") }
@@ -117,7 +122,7 @@ public final class EventDeliveries: Sendable {
             return dispatcher.start()
         }
         Task(executorPreference: loop) {
-            await ending.value
+            await ending.task.value
             dispatcher.start()
         }
     }

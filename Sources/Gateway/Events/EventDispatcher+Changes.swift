@@ -9,7 +9,7 @@ extension EventDispatcher {
     /// events are sent again.
     private static let changeLimit: UInt64 = 2_000_000_000
 
-    private var isIdle: Bool { sending.isEmpty && !isReading && !isSettling && !isAsking }
+    private var isIdle: Bool { sending.isEmpty && !isReading && !isSettling && !isAsking && !isChanging }
 
     func resumeIdle() {
         guard isHalted, isIdle, !idleWaiters.isEmpty else { return }
@@ -36,12 +36,13 @@ extension EventDispatcher {
         if isClosing { return false }
         isHalted = true
         await whenIdle(within: EventDispatcher.changeLimit)
-        return true
+        isChanging = !isClosing
+        return isChanging
     }
 
     /// Lets the next change begin, or deliveries.
     private func proceed() {
-        isHalted = isClosing
+        (isHalted, isChanging) = (isClosing, false)
         let waiters = haltWaiters
         haltWaiters = []
         for waiter in waiters { waiter.resume() }
@@ -74,9 +75,10 @@ extension EventDispatcher {
     /// Removes the dead events. Returns their number.
     func dropDead() async throws(BucketError) -> Int {
         try await onLoop { [self] () async throws(BucketError) -> Int in
-            try await change { () async throws(BucketError) -> Int in
-                try await log.removeDeadEvents(name, before: .max)
-            }
+            let count = try await log.removeDeadEvents(name, before: .max)
+            state?.removedDead(count)
+            step()
+            return count
         }
     }
 
@@ -104,8 +106,8 @@ extension EventDispatcher {
             (isPermitted, permissionTime, permittedInterval) = (false, 0, 0)
             state?.limits = subscription.limits
             state?.keep { next.subscription.wants($0.kind, $0.object.name) }
-            // What the old sink has answered last does not count.
-            state?.resume(at: now)
+            // What the old sink has answered last does not count. The same one has asked for its silence.
+            state?.resume(at: now, keepsSilence: next.subscription.isSameSink(as: old.subscription))
         }
         proceed()
         if old !== sender { await old.close() }

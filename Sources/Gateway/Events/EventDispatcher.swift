@@ -63,7 +63,8 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     var state: DeliveryState?
     /// Counts the states that were read. What belongs to an earlier one does not count.
     var stateNumber = 0
-    var lastShipment = 0
+    /// Before a change of the progress that is not read again yet.
+    var previous: DeliveryState?
     var base = DeliveryCounts()
     var told = DeliveryCounts()
     var wasFailing = false
@@ -75,6 +76,8 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
     var isSettling = false
     /// Whether nothing new begins: a change is made, or it is closed.
     var isHalted = false
+    /// Whether a change is being made.
+    var isChanging = false
     var isClosing = false
     var isClosed = false
     var idleWaiters: [UnsafeContinuation<Void, Never>] = []
@@ -210,14 +213,18 @@ final class EventDispatcher: EventObserver, @unchecked Sendable {
         forget()
         var limits = subscription.limits
         limits.interval = permittedInterval
-        state = DeliveryState(
-            progress, of: name, newest: bounds.newest, limits, at: now, lastShipment: lastShipment)
+        var state = DeliveryState(progress, of: name, newest: bounds.newest, limits, at: now)
+        if let previous { state.follow(previous) }
+        previous = nil
+        self.state = state
     }
 
     /// The progress must be read again.
     func forget() {
-        if let counts = state?.counts { base.add(counts) }
-        lastShipment = state?.lastFlight ?? lastShipment
+        if let state {
+            base.add(state.counts)
+            previous = state
+        }
         stateNumber += 1
         state = nil
     }

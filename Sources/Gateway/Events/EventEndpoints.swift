@@ -14,19 +14,20 @@ extension OperatorEndpoints {
         }
         add("/events/list", "Events of a webhook: `?subscription=NAME&state=pending|waiting|dead`.") {
             (request) throws(Problem) in
-            Response(200, "application/json", try await events.list(EventQuery(request.query), withNames: false))
+            Response(
+                200, "application/json", try await events.list(EventQuery(request.query, "state"), withNames: false))
         }
         add(
             "/events/replay",
             "`POST` sends events again: `?subscription=NAME&dead`, `&from=SEQUENCE` or `&since=TIME`.", method: "POST"
         ) {
             (request) throws(Problem) in
-            Response(200, "application/json", try await events.replay(EventQuery(request.query)))
+            Response(
+                200, "application/json", try await events.replay(EventQuery(request.query, "dead", "from", "since")))
         }
         add("/events/resume", "`POST` sends to a webhook again that had responded with 410.", method: "POST") {
             (request) throws(Problem) in
-            let query = EventQuery(request.query)
-            for dispatcher in try events.find(query) { dispatcher.resume() }
+            for dispatcher in try events.find(EventQuery(request.query)) { dispatcher.resume() }
             return Response(200, "application/json", Array("{\"resumed\":true}\n".utf8))
         }
         add("/events/dead", "`DELETE` removes a webhook's dead events.", method: "DELETE") {
@@ -42,17 +43,40 @@ extension OperatorEndpoints {
 
 /// A query of the endpoints of webhooks.
 struct EventQuery: Sendable {
-    private let parameters: [(name: String, value: String?)]
+    private let parameters: [(name: String, value: String)]
 
-    init(_ query: [Substring]) {
-        parameters = query.map { part in
+    /// - Parameters:
+    ///   - names: The parameters that the endpoint has, beside `subscription` and `bucket`. All but `dead` need a value.
+    /// - Throws: ``Problem``: a parameter that is not understood must not make the operation a wider one.
+    init(_ query: [Substring], _ names: String...) throws(Problem) {
+        var parameters: [(name: String, value: String)] = []
+        for part in query {
             let words = part.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            let value = words.count < 2 ? nil : (try? PercentEncoding.decode(Array(words[1].utf8)[...]))
-            return (String(words[0]), value.map { String(decoding: $0, as: UTF8.self) })
+            let name = String(words[0])
+            guard (["subscription", "bucket"] + names).contains(where: { BytewiseString.areEqual($0, name) }) else {
+                throw Problem(.invalidArgument, "There is no parameter \(name.prefix(50)).")
+            }
+            let isFlag = BytewiseString.areEqual(name, "dead")
+            let value: String? =
+                if words.count < 2 {
+                    isFlag ? "" : nil
+                } else if let bytes = try? PercentEncoding.decode(Array(words[1].utf8)[...]) {
+                    String(validating: bytes, as: UTF8.self)
+                } else {
+                    nil
+                }
+            guard let value, value.isEmpty == isFlag else {
+                throw Problem(.invalidArgument, isFlag ? "dead has no value." : "\(name) needs a value.")
+            }
+            guard !parameters.contains(where: { BytewiseString.areEqual($0.name, name) }) else {
+                throw Problem(.invalidArgument, "\(name) is there twice.")
+            }
+            parameters.append((name, value))
         }
+        self.parameters = parameters
     }
 
-    func has(_ name: String) -> Bool { parameters.contains { BytewiseString.areEqual($0.name, name) } }
+    func has(_ name: String) -> Bool { self[name] != nil }
 
     subscript(name: String) -> String? { parameters.first { BytewiseString.areEqual($0.name, name) }?.value }
 }
@@ -105,7 +129,7 @@ extension EventDeliveries {
 
     /// What the console shows: the subscriptions, or events of the one that the query names, with their objects' names.
     public func shown(_ query: [Substring]) async throws(Problem) -> [UInt8] {
-        let query = EventQuery(query)
+        let query = try EventQuery(query, "state")
         return query["subscription"] == nil ? json : try await list(query, withNames: true)
     }
 
@@ -157,10 +181,8 @@ extension EventDeliveries {
                 throw Problem(.invalidArgument, "since is a time such as 2026-01-31T12:00:00Z.")
             }
             replay = .since(time * 1000)
-        } else if query.has("dead") {
-            replay = .dead(limit: EventDeliveries.replayLimit)
         } else {
-            throw Problem(.invalidArgument, "from and since need a value.")
+            replay = .dead(limit: EventDeliveries.replayLimit)
         }
         var count = 0
         for dispatcher in all {

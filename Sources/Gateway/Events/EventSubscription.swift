@@ -72,6 +72,11 @@ public struct EventSubscription: Sendable {
         return "\(origin)\(target) \(kinds) \(paths.fingerprint) \(source ?? "") \(numbers) \(files) \(fields)"
     }
 
+    /// Whether requests go to the same URL.
+    func isSameSink(as other: EventSubscription) -> Bool {
+        origin == other.origin && BytewiseString.areEqual(target, other.target)
+    }
+
     var limits: DeliveryLimits {
         var limits = DeliveryLimits()
         limits.concurrency = concurrency

@@ -177,6 +177,8 @@ def test_watch_follows_the_source(client, launch, tmp_path):
         wait_until(lambda: not (copy / name).exists(), what="a deletion")
         assert {key: value for key, value in content(copy).items() if key != "later/new"} == {
             key: value for key, value in before.items() if key != name}
+        client.fine("rm", "-R", "photos/followed", environment=environment)
+        wait_until(lambda: not content(copy), what="an emptied source")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)

@@ -94,6 +94,36 @@ def test_changes_do_not_wait_for_a_sink_that_hangs(launch):
         assert {"a", "b"} == {event["data"]["name"] for event in sink.events()}
 
 
+def test_drop_and_replay_end_no_silence(launch):
+    """What the sink has asked for counts until a reload, a restart or `resume`."""
+    responses = [410]
+    with Sink(lambda request, handler: responses[-1]) as sink:
+        server = launch(extra=subscription(sink))
+        put(server, "a")
+        wait_until(lambda: state(server)[0]["state"] == "gone")
+        assert "removed 0" in verb(server, "drop", "thumbs") and "replayed 0" in verb(server, "replay", "thumbs", "--dead")
+        put(server, "b")
+        wait_until(lambda: state(server)[0]["pending"] == 2)
+        assert state(server)[0]["state"] == "gone" and len(sink.posts()) == 1
+        responses.append((429, {"Retry-After": "3600"}))
+        verb(server, "resume", "thumbs")
+        wait_until(lambda: "429" in state(server)[0].get("lastCause", ""))
+        asked = len(sink.posts())
+        verb(server, "drop", "thumbs")
+        verb(server, "replay", "thumbs", "--from", "1")
+        # The same webhook with another setting.
+        text = server.config.read_text()
+        server.config.write_text(text + "    concurrency: 3\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "configuration reloaded" in server.output(), what=lambda: server.output()[-500:])
+        put(server, "c")
+        wait_until(lambda: state(server)[0]["pending"] == 3)
+        assert len(sink.posts()) == asked
+        responses.append(204)
+        verb(server, "resume", "thumbs")
+        wait_until(lambda: state(server)[0]["pending"] == 0, what=lambda: state(server))
+
+
 def test_pending_events_are_those_that_the_webhook_wants(launch, tmp_path):
     console = free_port()
     server = launch(
@@ -134,5 +164,10 @@ def test_mistakes_are_said(launch):
         assert status("-X", "POST", f"{base}/replay?subscription=thumbs&dead&from=1") == 400
         assert status("-X", "POST", f"{base}/replay?subscription=thumbs&since=yesterday") == 400
         assert status(f"{base}/list?subscription=thumbs&state=odd") == 400
+        # What is not understood does not make the operation a wider one.
+        for query in ("bucket=%zz", "bucket", "bucket=", "bukcet=photos", "bucket=photos&bucket=photos"):
+            assert status("-X", "DELETE", f"{base}/dead?subscription=thumbs&{query}") == 400, query
+        assert status("-X", "POST", f"{base}/replay?subscription=thumbs&dead=false") == 400
+        assert status(f"{base}/list?subscription=thumbs&state=%zz") == 400
         assert status("-X", "POST", "-H", "origin: https://evil.example", f"{base}/resume?subscription=thumbs") == 403
         assert sluice("events", "replay", "thumbs")[0] == 64

@@ -25,6 +25,7 @@ LINES = {
     "Limits of connections": {"headerBytes"},
     "Uncommitted uploads": {"photos, sessions"},
     "Upload sessions": {"photos open", "finished/s"},
+    "Deliveries by result": {"hook settled", "photos recorded"},
 }
 
 

@@ -1,6 +1,7 @@
 """A gateway with directories and a bucket in S3, and clients that give each panel of the dashboard something to show."""
 
 import http.client
+import http.server
 import json
 import random
 import threading
@@ -26,6 +27,20 @@ BUCKETS = ["photos", "archive", "cloud"]
 LARGE = bytes(range(256)) * 4096
 
 
+class Hook(http.server.BaseHTTPRequestHandler):
+    """A webhook that takes everything."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
 class Deployment:
     """The gateway, its service of S3 behind a proxy that can fail, and its collector of spans."""
 
@@ -34,6 +49,8 @@ class Deployment:
         self.service = Moto(directory)
         self.proxy = FaultProxy(self.service.port)
         self.collector = Collector()
+        self.sink = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+        threading.Thread(target=self.sink.serve_forever, args=(0.05,), daemon=True).start()
         self.token, entry = new_token("sync")
         (directory / "storage.rules").write_text(RULES % "")
         (directory / "shadow.rules").write_text(RULES % SHADOW)
@@ -43,6 +60,7 @@ class Deployment:
             directory / "gateway", rules=f"{directory}/storage.rules", threads=2,
             buckets=f"{buckets}  cloud: {{ {self.proxy.store(self.service)} }}\n",
             extra=f"shadowRules: {directory}/shadow.rules\ntokens:\n{entry}\ncallers:\n  batch: {{ requests: 1 }}\n"
+            + f"events: {{ hook: {{ url: \"http://127.0.0.1:{self.sink.server_address[1]}/\", buckets: [photos] }} }}\n"
             + self.collector.configuration(", sampleRatio: 0.5"))
         self.proxy.fault(Status(503), target="/broken", times=None)
 
@@ -51,6 +69,8 @@ class Deployment:
         self.proxy.stop()
         self.service.stop()
         self.collector.server.shutdown()
+        self.sink.shutdown()
+        self.sink.server_close()
 
 
 class Client(threading.Thread):
