@@ -165,8 +165,8 @@ def test_watch_follows_the_source(client, launch, tmp_path):
                            stderr=subprocess.DEVNULL)
     copy = client.home / "copy"
     try:
-        wait_until(lambda: copy.exists() and content(copy), what="the first run")
-        before = content(copy)
+        before = {"a": b"1", "below/b": b"2"}
+        wait_until(lambda: copy.exists() and content(copy) == before, what="the first run")
         name = sorted(before)[0]
         assert server.stop() == 0
         server.start()

@@ -175,7 +175,9 @@ private struct Simulation {
         var check: Int64 = 0
         for _ in 0..<200_000 where state.cursor < end || state.retries > 0 {
             read()
+            var isIdle = state.wantsEvents == nil
             while let shipment = state.next(at: now) {
+                isIdle = false
                 let name = log[Int(shipment.sequences[0] - 1)].object.name
                 let result = works(name, &self) ? DeliveryResult.delivered : .failed(cause: "status 422")
                 state.finished(shipment.id, result, at: now)
@@ -186,7 +188,8 @@ private struct Simulation {
                 check = now.ticks + 30_000_000
                 state.expire(at: now)
             }
-            advance(100_000)
+            let next = (state.nextTime(after: now) ?? .max) - now.ticks
+            advance(isIdle ? max(100_000, min(next, 5_000_000)) : 100_000)
         }
     }
 
@@ -440,7 +443,7 @@ private struct Simulation {
             for sequence in settlement.settled { simulation.retries[sequence] = nil }
             simulation.state.written(settlement)
         }
-        for _ in 0..<20_000 {
+        for _ in 0..<10_000 {
             simulation.read()
             while let shipment = simulation.state.next(at: simulation.now) {
                 simulation.state.finished(shipment.id, .failed(cause: "status 500"), at: simulation.now)
