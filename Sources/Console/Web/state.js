@@ -28,7 +28,7 @@ function graph([name, value, format], points) {
 		number]) => number !== null);
 	const top = Math.max(...found.map(([, number]) => number)), text = found.length ? format(found.at(-1)[1]) : "–";
 	const line = found.map(([time, number]) =>
-		`${180 - (points.at(-1).time - time) / 5000},${31 - 29 * number / (top || 1)}`);
+		`${180 - (points.at(-1).time - time) / 5000},${31 - 29 * (number / (top || 1))}`);
 	const picture = svg("svg", {viewBox: "0 0 180 32", preserveAspectRatio: "none", role: "img",
 		"aria-label": `${name}: ${text}`});
 	picture.append(svg("polyline", {points: line.join(" ")}));
