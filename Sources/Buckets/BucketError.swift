@@ -10,6 +10,8 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
         case overloaded
         /// The store is unavailable.
         case unavailable
+        /// The version of the object that was being read is gone: the object was replaced or deleted.
+        case replaced
         /// The store did not respond in time.
         case timedOut
         /// The store does not support this operation.
@@ -23,7 +25,7 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
     public var cause: String
     /// Whether a service may have made the requested change without confirming it.
     var mayHaveChanged = false
-    /// Whether a service has received bytes that differ from those sent.
+    /// Whether the bytes that were received, by the service or from it, differ from those sent.
     var isOfOtherBytes = false
     /// Whether the same request may succeed later.
     public var isRetryable: Bool {

@@ -50,6 +50,14 @@ extension BucketDriver {
     }
 }
 
+/// A store that can read one version of an object.
+public protocol PinnedReads: BucketDriver {
+    /// Opens a version of an object without a request. ``ObjectReader/bytes(_:)`` requests bytes of this version only.
+    /// It fails with ``BucketError/Code/replaced`` if the version is gone.
+    /// - Returns: nil if the store can't name the version in a request.
+    func reader(of object: ObjectMetadata) -> (any ObjectReader)?
+}
+
 /// The capabilities of a store. The gateway rejects requests that need a missing one.
 public struct Capabilities: Sendable, Equatable {
     /// Upload preconditions are checked atomically with the commit.

@@ -113,7 +113,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
 
     private static func check(_ crc32c: CRC32C, _ expected: UInt32) throws(BucketError) {
         if crc32c.value != expected {
-            throw BucketError(.unavailable, "the bytes of the object are damaged: crc32c")
+            throw BucketError(otherBytes: "the bytes of the object are damaged: crc32c")
         }
     }
 

@@ -58,6 +58,15 @@ public struct CRC64NVME: Sendable, Equatable {
     }
 }
 
+extension CRC32C {
+    private static let code = ReflectedCRC(polynomial: 0x82f6_3b78, width: 32)
+
+    /// The checksum of bytes followed by `count` others, from the checksums of both.
+    public static func combined(_ first: UInt32, _ second: UInt32, count: UInt64) -> UInt32 {
+        UInt32(truncatingIfNeeded: code.shifted(UInt64(first), by: count)) ^ second
+    }
+}
+
 /// A CRC of at most 64 bits whose least significant bit is the highest power. Long input is reduced by carry-less
 /// multiplication if the processor has it, the rest is looked up in tables.
 private struct ReflectedCRC: Sendable {

@@ -143,6 +143,10 @@ extension GCSBucket {
     }
 }
 
+extension GCSBucket: PinnedReads {
+    public func reader(of object: ObjectMetadata) -> (any ObjectReader)? { GCSReader(self, object, nil) }
+}
+
 /// A media response with an unread body. Confined to its loop.
 struct GCSMedia {
     var response: ClientResponse
@@ -291,7 +295,8 @@ final class GCSReader: ObjectReader {
             media = try await bucket.media(metadata.name, field, generation: metadata.generation, attempts: attempts)
         } catch {
             guard error.cause.code == .objectNotFound else { throw error }
-            throw fault("the object was replaced while it was being read")
+            throw ResumingSource.Fault(
+                cause: BucketError(.replaced, "the object was replaced while it was being read"), isTemporary: false)
         }
         guard media.isOf(metadata), media.generation != nil || !isNamed, media.range(size: metadata.size) == range
         else {

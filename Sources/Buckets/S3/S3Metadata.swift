@@ -148,7 +148,7 @@ struct S3Head: ~Copyable {
         if tagged != md5, md5 != nil, let crc32c, !isComposite, checksum == crc32c { tagged = nil }
         // If the bytes differ from those stored with these keys, another client copied the metadata.
         let isOwn = generation != nil && (tagged == nil || md5 == nil || tagged == md5)
-        let etag = etag ?? "\(lastModified)-\(size)"
+        let etag = etag ?? S3Head.substitute(lastModified, size: size)
         let generation = isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
         let created = generation / 1000
         if isOwn {
@@ -165,6 +165,16 @@ struct S3Head: ~Copyable {
             md5: isOwn ? md5 ?? tagged : tagged,
             crc32c: (isOwn ? crc32c : nil) ?? (isComposite ? nil : checksum), etag: etag,
             attributes: moved)
+    }
+
+    /// The tag of an object without an entity tag.
+    private static func substitute(_ lastModified: Int64, size: UInt64) -> String { "\(lastModified)-\(size)" }
+
+    /// Whether a tag has the form of a substitute. No request can be pinned to it. A tag of an object in parts is longer:
+    /// it has 32 digits before the hyphen.
+    static func isSubstitute(_ etag: String, size: UInt64) -> Bool {
+        guard etag.utf8.count < 32, let lastModified = Int64(etag.prefix { $0 != "-" }) else { return false }
+        return BytewiseString.areEqual(etag, substitute(lastModified, size: size))
     }
 
     /// The md5 in the entity tag, for an object stored in one part without encryption that changes the tag.

@@ -102,7 +102,7 @@ extension S3Bucket {
         case 404, 412:
             response.body.close()
             throw ResumingSource.Fault(
-                cause: BucketError(.unavailable, "read: the object was replaced meanwhile"), isTemporary: false)
+                cause: BucketError(.replaced, "read: the object was replaced meanwhile"), isTemporary: false)
         default:
             let isTemporary = response.status >= 500 || [408, 429].contains(response.status)
             throw ResumingSource.Fault(cause: await failure(response, "read"), isTemporary: isTemporary)
@@ -148,6 +148,12 @@ extension S3Bucket {
         let error = S3ErrorResponse(CollectedResponse(status: response.status, fields: response.fields, body: body))
         if error.status == 404, error.code != "NoSuchBucket" { return BucketError(.objectNotFound) }
         return error.error(what)
+    }
+}
+
+extension S3Bucket: PinnedReads {
+    public func reader(of object: ObjectMetadata) -> (any ObjectReader)? {
+        S3Head.isSubstitute(object.etag, size: object.size) ? nil : S3Reader(self, object, nil, covers: 0..<0)
     }
 }
 

@@ -18,6 +18,8 @@ final class Authorizer {
     var proposal = ProposedObject()
     /// The end of the time for which the access must be allowed, in seconds since 1970; nil for the current time only.
     var until: Int64?
+    /// Looks up the existing object in the cache; nil to ask the store. Only for reads.
+    var lookup: CachedLookup?
     /// The results of document lookups, and the cause of a failed one.
     private var documents: [DocumentPath: Lookup] = [:]
     private var lookupFailure: String?
@@ -48,7 +50,11 @@ final class Authorizer {
     {
         let missing = try await evaluate(existing)
         guard missing == .existing else { return missing }
-        existing = try await bucket.current(name)
+        if let lookup {
+            existing = try await lookup.current(name, in: bucket)
+        } else {
+            existing = try await bucket.current(name)
+        }
         return try await evaluate(existing)
     }
 

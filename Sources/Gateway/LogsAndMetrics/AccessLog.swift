@@ -6,7 +6,7 @@ import Telemetry
 /// Writes one line for each request, whether it succeeded, was denied, failed or lost its connection.
 ///
 /// A JSON line has one object with the keys `time`, `level`, `request`, `peer`, `principal`, `group`, `method`, `path`,
-/// `operation`, `s3_operation`, `bucket`, `status`, `duration_ms`, `upstream_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
+/// `operation`, `s3_operation`, `bucket`, `status`, `duration_ms`, `upstream_ms`, `cache`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
 /// `ignored_forwarding`, `caller_request`, `trace`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
 /// and 416 and for rejected requests, `error` for other 5xx and for responses that the gateway aborted after the status
 /// had been sent, and otherwise `info`. A text line has the same values, the first ones in columns.
@@ -65,6 +65,11 @@ public struct AccessLog: RequestObserver {
             line.raw(",\"upstream_ms\":")
             line.milliseconds(waited)
         }
+        if let cache = record.cache {
+            line.raw(",\"cache\":\"")
+            line.word(cache.result.rawValue)
+            line.raw("\"")
+        }
         line.raw(",\"bytes_in\":")
         line.number(record.bytesIn)
         line.raw(",\"bytes_out\":")
@@ -122,6 +127,7 @@ public struct AccessLog: RequestObserver {
             line.milliseconds(waited)
             line.raw("ms")
         }
+        line.field(" cache=", word: record.cache?.result.rawValue)
         line.field(" trace=", word: record.trace?.context?.traceID)
         line.field(" code=", word: record.errorCode)
         line.field(" cause=", quoted: record.cause)

@@ -1,3 +1,4 @@
+import Buckets
 import HTTPClient
 import HTTPServer
 import Synchronization
@@ -54,6 +55,8 @@ public final class RequestRecord: @unchecked Sendable {
     public internal(set) var group = Callers.anonymousGroup
     /// The caller limit that the request exceeded.
     var limit: CallerLimits.Limit?
+    /// How the cache served a read; nil without one.
+    public internal(set) var cache: CacheOutcome?
     /// The policy's last decision; nil if it was not evaluated.
     public internal(set) var decision: Verdict?
     /// The last decision of the shadow rules, if it differs.

@@ -31,6 +31,37 @@ extension Bucket {
         }
     }
 
+    /// Opens the current object for reading through the cache.
+    /// - Parameter mustAsk: Whether the store must be asked which version is current.
+    func open(_ name: ObjectName, _ plan: ReadPlan, in cache: CachedBucket, mustAsk: Bool) async throws(Problem)
+        -> CachedRead
+    {
+        do throws(BucketError) {
+            return try await cache.open(name.value, plan, mustAsk: mustAsk)
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// The metadata of the current object, from the cache.
+    /// - Parameter mustAsk: Whether the store must be asked which version is current.
+    func stat(_ name: ObjectName, in cache: CachedBucket, mustAsk: Bool) async throws(Problem)
+        -> (ObjectMetadata, CacheOutcome)
+    {
+        do throws(BucketError) {
+            return try await cache.stat(name.value, mustAsk: mustAsk)
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// Makes a change of an object, and has the cache forget what it knows of it.
+    func changing<Result>(_ name: String, _ change: () async throws(Problem) -> Result) async throws(Problem) -> Result
+    {
+        guard let cache else { return try await change() }
+        return try await cache.change(name, change)
+    }
+
     /// Opens the current object for reading.
     func open(_ name: ObjectName, _ plan: ReadPlan) async throws(Problem) -> any ObjectReader {
         do throws(BucketError) {
@@ -108,11 +139,12 @@ extension Bucket {
     func patch(_ name: ObjectName, _ patch: AttributePatch, _ conditions: Preconditions)
         async throws(Problem) -> ObjectMetadata
     {
-        let object: ObjectMetadata
-        do throws(BucketError) {
-            object = try await driver.patch(name.value, patch, conditions)
-        } catch {
-            throw Problem(error)
+        let object = try await changing(name.value) { () async throws(Problem) in
+            do throws(BucketError) {
+                return try await driver.patch(name.value, patch, conditions)
+            } catch {
+                throw Problem(error)
+            }
         }
         changed(.patched(object))
         return object
@@ -124,11 +156,15 @@ extension Bucket {
         guard let driver = driver as? any CopyingDriver else {
             throw Problem(BucketError(.internal, "the store does not copy"))
         }
-        let result: CommitResult
-        do throws(BucketError) {
-            result = try await driver.copy(to: name.value, plan)
-        } catch {
-            throw Problem(error)
+        func copy() async throws(Problem) -> CommitResult {
+            do throws(BucketError) {
+                return try await driver.copy(to: name.value, plan)
+            } catch {
+                throw Problem(error)
+            }
+        }
+        let result = try await changing(name.value) { () async throws(Problem) in
+            plan.removesSource ? try await changing(plan.source.name, copy) : try await copy()
         }
         changed(.stored(result.metadata))
         if plan.removesSource { changed(.deleted(name: plan.source.name)) }
@@ -137,10 +173,12 @@ extension Bucket {
 
     /// Deletes the object.
     func delete(_ name: ObjectName, _ conditions: Preconditions) async throws(Problem) {
-        do throws(BucketError) {
-            try await driver.delete(name.value, conditions)
-        } catch {
-            throw Problem(error)
+        try await changing(name.value) { () async throws(Problem) in
+            do throws(BucketError) {
+                try await driver.delete(name.value, conditions)
+            } catch {
+                throw Problem(error)
+            }
         }
         changed(.deleted(name: name.value))
     }
@@ -162,6 +200,7 @@ extension Bucket {
                 throw BucketError(.unavailable, "it may be another's")
             }
             try await driver.delete(object.name, conditions)
+            cache?.forget(object.name)
             changed(.deleted(name: object.name))
             cause += ", deleted"
         } catch {

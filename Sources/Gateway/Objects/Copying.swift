@@ -164,7 +164,9 @@ extension OperationHandler {
         }
         let result: CommitResult
         do throws(Problem) {
-            result = try await bucket.commit(target, plan.preconditions)
+            result = try await bucket.changing(name.value) { () async throws(Problem) in
+                try await bucket.commit(target, plan.preconditions)
+            }
         } catch {
             if target.isOpen { target.abort() }
             throw error

@@ -6,6 +6,7 @@ extension OperationHandler {
     func download(_ name: ObjectName, _ request: ReadRequest) async throws(Problem)
         -> OperationResult
     {
+        if let cache = bucket.cache { return try await download(name, request, cache) }
         let missing = try await authorizer.evaluate()
         let reader = try await opened(name, request, missing)
         do throws(Problem) {
@@ -17,6 +18,39 @@ extension OperationHandler {
         } catch {
             reader.close()
             throw error
+        }
+    }
+
+    /// The same through the cache. A negative result because of metadata that was known before is not sent: the store is
+    /// asked first.
+    @inline(never)
+    private func download(_ name: ObjectName, _ request: ReadRequest, _ cache: CachedBucket) async throws(Problem)
+        -> OperationResult
+    {
+        let missing = try await authorizer.evaluate()
+        var mustAsk = context.wantsValidation
+        while true {
+            let read: CachedRead
+            do throws(Problem) {
+                read = try await bucket.open(name, try request.plan(), in: cache, mustAsk: mustAsk)
+            } catch {
+                if missing != .nothing, error.code == .objectNotFound {
+                    try authorizer.require(try await authorizer.evaluate(.absent))
+                }
+                throw error
+            }
+            context.record.cache = read.outcome
+            do throws(Problem) {
+                if missing != .nothing || context.record.shadow == .undetermined {
+                    try authorizer.require(try await authorizer.evaluate(.object(read.reader.metadata)))
+                }
+                if let ready = try readyContent(of: read.reader, request) { return ready }
+                return try await awaitedContent(of: read.reader, request)
+            } catch {
+                read.reader.close()
+                guard read.isRemembered, !mustAsk, error.isOfVersion else { throw error }
+                mustAsk = true
+            }
         }
     }
 
@@ -93,6 +127,39 @@ extension OperationHandler {
     func stat(_ name: ObjectName, _ conditions: Conditions, part: Int? = nil) async throws(Problem)
         -> OperationResult
     {
+        if let cache = bucket.cache { return try await stat(name, conditions, part: part, cache) }
+        return try await stat(name, conditions, part: part) { () async throws(Problem) in
+            try await bucket.stat(name)
+        }
+    }
+
+    /// The same from the cache. A negative result because of metadata that was known before is not sent: the store is
+    /// asked first.
+    @inline(never)
+    private func stat(_ name: ObjectName, _ conditions: Conditions, part: Int?, _ cache: CachedBucket)
+        async throws(Problem) -> OperationResult
+    {
+        let lookup = CachedLookup(cache, mustAsk: context.wantsValidation, context.record)
+        authorizer.lookup = lookup
+        defer { authorizer.lookup = nil }
+        func attempt() async throws(Problem) -> OperationResult {
+            try await stat(name, conditions, part: part) { () async throws(Problem) in
+                try await lookup.stat(name, in: bucket)
+            }
+        }
+        do throws(Problem) {
+            return try await attempt()
+        } catch {
+            guard lookup.isRemembered, error.isOfVersion else { throw error }
+            lookup.mustAsk = true
+            return try await attempt()
+        }
+    }
+
+    private func stat(
+        _ name: ObjectName, _ conditions: Conditions, part: Int?,
+        _ find: () async throws(Problem) -> ObjectMetadata
+    ) async throws(Problem) -> OperationResult {
         var existing = CurrentObject.unknown
         try await authorizer.authorize(&existing, name)
         // Malformed conditions are reported before the object is looked up.
@@ -101,7 +168,7 @@ extension OperationHandler {
         switch existing {
         case .object(let found): object = found
         case .absent: throw Problem(BucketError(.objectNotFound))
-        case .unknown: object = try await bucket.stat(name)
+        case .unknown: object = try await find()
         }
         if try isUnmodified(object, conditions) { return .notModified(object) }
         guard let part, object.partRange(part) == nil, let driver = bucket.driver as? any PartReadingDriver else {
@@ -127,4 +194,43 @@ extension OperationHandler {
         case .notModified: return true
         }
     }
+}
+
+/// Looks up an object's metadata in the cache, for one request. Confined to its loop.
+final class CachedLookup {
+    private let cache: CachedBucket
+    private let record: RequestRecord
+    /// Whether the store must be asked.
+    var mustAsk: Bool
+    /// Whether the last result was known before the request.
+    private(set) var isRemembered = false
+
+    init(_ cache: CachedBucket, mustAsk: Bool, _ record: RequestRecord) {
+        self.cache = cache
+        self.mustAsk = mustAsk
+        self.record = record
+    }
+
+    func stat(_ name: ObjectName, in bucket: Bucket) async throws(Problem) -> ObjectMetadata {
+        isRemembered = false
+        let (object, outcome) = try await bucket.stat(name, in: cache, mustAsk: mustAsk)
+        record.cache = outcome
+        isRemembered = outcome.isRemembered && !mustAsk
+        return object
+    }
+
+    /// The current object, or `.absent` if there is none.
+    func current(_ name: ObjectName, in bucket: Bucket) async throws(Problem) -> CurrentObject {
+        do throws(Problem) {
+            return .object(try await stat(name, in: bucket))
+        } catch {
+            if error.code == .objectNotFound { return .absent }
+            throw error
+        }
+    }
+}
+
+extension Problem {
+    /// Whether another version of the object could have had another result.
+    fileprivate var isOfVersion: Bool { [401, 403, 404, 412, 416].contains(code.status) }
 }

@@ -87,7 +87,7 @@ extension OperationHandler {
             try await authorizer.authorize(&existing, name)
             let pins = try await bucket.pinned(conditions, to: existing, \.atomicUploads)
             do throws(Problem) {
-                return try await commit(pins)
+                return try await bucket.changing(name.value) { () async throws(Problem) in try await commit(pins) }
             } catch {
                 guard error.code == .preconditionFailed, pins != conditions else { throw error }
                 return nil

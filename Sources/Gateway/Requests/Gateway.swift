@@ -246,6 +246,7 @@ public final class Gateway: Sendable {
         _ context: RequestContext, _ response: consuming Response, _ dialect: any Dialect
     ) {
         response.complete(requestId: context.record.requestId, isHead: context.isHead)
+        if let cache = context.record.cache { response.head.fields.append(cache) }
         dialect.cors(cors)?.decorate(&response.head.fields, for: context.fields)
         if let fields = context.listenerFields { response.head.fields.replace(with: fields) }
         context.record.status = response.head.status

@@ -217,7 +217,7 @@ public final class Problem: Error, Sendable {
                 .overloaded, "The gateway or the bucket's store has too much to do now.",
                 cause: error.cause, field: ("retry-after", "1"))
             return
-        case .unavailable:
+        case .unavailable, .replaced:
             (code, detail) = (.upstreamUnavailable, "Try again later.")
         case .timedOut:
             (code, detail) = (.upstreamTimeout, "Try again later.")

@@ -1,0 +1,72 @@
+import HTTPClient
+import System
+
+/// An opened object whose bytes come from the cache, or through a fill. Confined to its loop.
+final class CachedReader: ObjectReader {
+    private let object: CachedObject
+    private let cache: ReadCache
+    private let loop: EventLoop
+    /// Counts this as a reader.
+    private var fill: SliceFill?
+
+    init(_ object: CachedObject, _ fill: SliceFill?, _ cache: ReadCache, _ loop: EventLoop) {
+        self.object = object
+        self.fill = fill
+        self.cache = cache
+        self.loop = loop
+    }
+
+    deinit { close() }
+
+    var metadata: ObjectMetadata { object.metadata }
+
+    func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
+        guard range.upperBound <= metadata.size else {
+            throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
+        }
+        if range.isEmpty { return EmptySource.shared }
+        // The reader is allowed to read now.
+        let fill = self.fill.take()
+        fill?.begin()
+        return CachedSource(object, range, fill, cache, loop)
+    }
+
+    func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource {
+        guard let source = try readyBytes(range) else { throw BucketError(.internal, "no source") }
+        return source
+    }
+
+    func close() { fill.take()?.leave() }
+}
+
+/// An opened object whose bytes come directly from the service, by a request that was sent already. Confined to its loop.
+final class DirectReader: ObjectReader {
+    let metadata: ObjectMetadata
+    private let range: Range<UInt64>
+    private var source: (any ByteSource)?
+
+    init(_ metadata: ObjectMetadata, _ range: Range<UInt64>, _ source: any ByteSource) {
+        self.metadata = metadata
+        self.range = range
+        self.source = source
+    }
+
+    deinit { close() }
+
+    func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
+        guard range == self.range, let source = source.take() else {
+            throw BucketError(.internal, "bytes of \(range), not of \(self.range)")
+        }
+        return source
+    }
+
+    func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource {
+        guard let source = try readyBytes(range) else { throw BucketError(.internal, "no source") }
+        return source
+    }
+
+    func close() {
+        source?.close()
+        source = nil
+    }
+}
