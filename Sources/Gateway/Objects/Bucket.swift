@@ -30,6 +30,8 @@ public final class Bucket: Sendable {
     let asksServices: Bool
     /// Whether its changes can be watched.
     let watch: BucketWatch
+    /// The cache of reads; nil if there is none.
+    let cache: CachedBucket?
     let turns = Turns()
     private let changeObservers: [any ChangeObserver]
 
@@ -37,6 +39,7 @@ public final class Bucket: Sendable {
     ///   - driver: The bucket's store.
     ///   - asksServices: Whether a service stores the objects, or has documents that rules look up.
     ///   - watch: Whether its changes can be watched.
+    ///   - cache: The cache of reads; nil for none.
     ///   - changeObservers: Called after each change made through this gateway.
     public init(
         name: BucketName, driver: any BucketDriver, policy: any Policy, pathRules: PathRules = .none,
@@ -44,7 +47,7 @@ public final class Bucket: Sendable {
         maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max, uploads: Uploads = Uploads(),
         maximumSessionBytes: UInt64 = 0, firebase: FirebaseSettings? = nil, created: Int64 = 0,
         asksServices: Bool = false, watch: BucketWatch = .off("This bucket is not watched."),
-        changeObservers: [any ChangeObserver] = []
+        cache: CachedBucket? = nil, changeObservers: [any ChangeObserver] = []
     ) {
         self.name = name.value
         self.driver = driver
@@ -60,6 +63,7 @@ public final class Bucket: Sendable {
         self.created = created
         self.asksServices = asksServices
         self.watch = watch
+        self.cache = cache
         self.changeObservers = changeObservers
     }
 
