@@ -15,6 +15,7 @@ extension ConfigurationReader {
         checkS3()
         checkConsole()
         checkEvents()
+        checkCache()
         checkLimits()
         checkTraces()
     }

@@ -44,6 +44,7 @@ public struct Configuration: Sendable {
         public var stagedBytes: UInt64 = 0
         /// Whether the Firebase dialect serves it; nil for the top-level key.
         public var firebase: Bool?
+        public var cache = BucketCache()
         public var allowedPaths: [String] = []
         public var deniedPaths: [String] = []
         /// The maximum number of segments of a name; 0 for no limit.
@@ -110,6 +111,7 @@ public struct Configuration: Sendable {
     public var s3 = S3Configuration()
     public var console = ConsoleConfiguration()
     public var eventOptions = EventConfiguration()
+    public var cache = CacheConfiguration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.
     public var temporaryDirectory: String?
     /// Sorted by name.

@@ -23,7 +23,7 @@ public struct Setting<Root: Sendable>: Sendable {
     /// - Parameters:
     ///   - parse: Reads a value of `type`.
     ///   - text: Writes it as YAML.
-    private init<Value>(
+    init<Value>(
         _ path: String, _ type: String, _ field: WritableKeyPath<Root, Value> & Sendable, _ meaning: String,
         parse: @escaping @Sendable (ConfigurationInput) throws(SettingError) -> Value,
         print text: @escaping @Sendable (Value) -> String

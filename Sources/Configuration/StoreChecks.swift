@@ -52,7 +52,7 @@ extension ConfigurationReader {
             checkFile(s3.credentials, path + ".s3.credentials")
             checkTLS(of: bucket, s3.endpoint, path)
         case .directory, nil:
-            for key in bucket.given(in: "tls") {
+            for key in bucket.given(in: "tls") + bucket.given(in: "cache") {
                 reportUseless("\(path).\(key)", "does not apply to a directory")
             }
         }
@@ -144,7 +144,7 @@ extension ConfigurationReader {
     }
 
     /// The path with symbolic links resolved, as far as it exists.
-    private static func resolved(_ path: String) -> String {
+    static func resolved(_ path: String) -> String {
         var head = path
         var tail = ""
         while head != "/" {

@@ -93,7 +93,8 @@ extension Configuration.Bucket {
     /// Whether a key applies to a bucket with that store.
     static func concerns(_ path: String, store: String) -> Bool {
         let section = String(path.prefix { $0 != "." })
-        return stores.contains(section) ? section == store : section != "tls" || store != "directory"
+        if stores.contains(section) { return section == store }
+        return store != "directory" || !["tls", "cache"].contains(section)
     }
 
     /// The store sections with a value that is not the default.

@@ -78,7 +78,7 @@ extension Configuration {
                 "Response fields that pages may read."),
         ] + TraceConfiguration.settings + linkSettings + UploadConfiguration.settings
         + FirebaseConfiguration.settings + S3Configuration.settings + ConsoleConfiguration.settings
-        + EventConfiguration.settings + connectionSettings
+        + EventConfiguration.settings + CacheConfiguration.settings + connectionSettings
         + streamSettings
         + upstreamSettings
 
@@ -249,7 +249,8 @@ extension Configuration.Bucket: ConfigurationEntry {
             .flag(
                 "paths.refuseDiscouraged", \.rejectsDiscouraged,
                 "Whether names with # [ ] * ? are rejected."),
-        ]
+        ] + BucketCache.settings
+
     /// Why a text is not a valid name pattern; nil if it is.
     static func patternFault(_ text: String) -> String? {
         do throws(PathRules.PatternError) {

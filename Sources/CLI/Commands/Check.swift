@@ -94,6 +94,7 @@ struct Check: ParsableCommand {
         let rules = RulesInEffect(configuration)
         if connect { return try tryServices(configuration, rules) }
         for finding in rules.findings() { complain("\(finding)") }
+        for warning in configuration.cacheWarnings(rules.ruleset) { complain(warning) }
         print(configuration.yaml(), terminator: "")
     }
 

@@ -14,8 +14,8 @@ struct Sluice: ParsableCommand {
             CommandGroup(
                 name: "Gateway",
                 subcommands: [
-                    Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self, EventsCommand.self,
-                    S3Command.self,
+                    Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self, CacheCommand.self,
+                    EventsCommand.self, S3Command.self,
                 ]),
             CommandGroup(name: "Client", subcommands: ClientCommands.all.filter { $0 != Events.self }),
             CommandGroup(name: "Shell", subcommands: [Completion.self, Manual.self]),

@@ -25,9 +25,10 @@ extension Service {
                 fresh.console = started.console
                 let callers = try fresh.callers(authenticator, self.callers.withLock { $0.s3 })
                 let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
-                let replacement = try Service.gateway(
-                    fresh, stores, policies, staged, uploads, watched, callers, observer, traces)
                 try applyEvents(fresh)
+                // Last, because it gives the cache its new settings.
+                let replacement = try Service.gateway(
+                    fresh, stores, policies, staged, uploads, cache, watched, callers, observer, traces)
                 authenticator.replace(fresh.tokens.compactMap(\.staticToken))
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }

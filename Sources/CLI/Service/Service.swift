@@ -46,6 +46,8 @@ final class Service: Sendable {
     let policies: [BytewiseString: CurrentPolicy]
     /// By bucket: the bytes of uploads that are not committed yet.
     let staged: [BytewiseString: StagedBytes]
+    /// The read cache; nil if it is switched off.
+    let cache: ReadCache?
     /// The upload sessions of all buckets.
     let uploads: Uploads
     /// The requests that wait for changes.
@@ -111,6 +113,7 @@ final class Service: Sendable {
         self.rules = Lock(rules)
         policies = configuration.byBucket { CurrentPolicy(rules.policy(of: $0)) }
         staged = configuration.byBucket { _ in StagedBytes() }
+        cache = configuration.readCache(pool, logger)
         uploads = Uploads(
             configuration.uploads.settings(s3Uploads: configuration.s3.uploads),
             keys: try configuration.uploadKeys() ?? .random(),
@@ -122,7 +125,7 @@ final class Service: Sendable {
         eventKeys = Lock((configuration, WatchedFiles([])))
         gateway = Lock(
             try Service.gateway(
-                configuration, stores, policies, staged, uploads, watched, callers, observer, traces))
+                configuration, stores, policies, staged, uploads, cache, watched, callers, observer, traces))
         registry.addProcess(.current)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
         authenticator.start(on: loops[0]) { [logger] in
@@ -176,6 +179,7 @@ final class Service: Sendable {
         events.show(in: registry)
         registry.addUploads(uploads, sessionDrivers.map { BytewiseString($0.name) })
         authenticator.show(in: registry, health)
+        showCache(in: registry, health)
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
         health.addNote("configuration") { [configurationFailure] in
             configurationFailure.withLock { $0 }
@@ -206,6 +210,7 @@ final class Service: Sendable {
             token: try configuration.operatorTokenText())
         endpoints.addUploads(uploads, sessionDrivers)
         endpoints.addEvents(events)
+        if let cache { endpoints.addCache(cache) }
         // A method and not a closure, which would make each request's task switch its executor.
         let handler: RequestHandler = respond
         let onRejection: @Sendable (RejectedRequest) -> Void = { [observer] request in
@@ -264,7 +269,7 @@ final class Service: Sendable {
 
     static func gateway(
         _ configuration: Configuration, _ stores: Stores, _ policies: [BytewiseString: CurrentPolicy],
-        _ staged: [BytewiseString: StagedBytes], _ uploads: Uploads,
+        _ staged: [BytewiseString: StagedBytes], _ uploads: Uploads, _ cache: ReadCache?,
         _ watched: [BytewiseString: BucketWatch], _ callers: Callers, _ observer: GatewayObserver,
         _ traces: TraceExporter?
     ) throws -> Gateway {
@@ -283,7 +288,9 @@ final class Service: Sendable {
                     maximumSessionBytes: bucket.stagedBytes, firebase: configuration.firebase(of: bucket),
                     created: bucket.directory.map(File.birth) ?? 0,
                     asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil,
-                    watch: watched[bucket.name] ?? .off(configuration.whyUnwatched(bucket))))
+                    watch: watched[bucket.name] ?? .off(configuration.whyUnwatched(bucket)),
+                    cache: cache?.bucket(
+                        bucket.name, store, bucket.cache.freshness, staleIfError: bucket.cache.staleIfError)))
         }
         let cors = CORSPolicy(
             origins: configuration.corsOrigins, maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
@@ -307,6 +314,8 @@ final class Service: Sendable {
         await server.drain()
         await authenticator.close()
         await events.close()
+        // It reads from the stores.
+        await cache?.close()
         await stores.close()
         await traces?.close()
         logger.info("drained")

@@ -40,6 +40,8 @@ def value(takes):
         words = {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h)$"}
         # The only number without a unit is 0.
         return {**words, "type": ["string", "integer"], "minimum": 0, "maximum": 0} if found[1] == "0" else words
+    if takes.startswith("validate, a duration from "):
+        return {"type": ["string", "null"], "pattern": "^(validate|[0-9]{1,9}(ms|s|m|h)|forever)$"}
     if takes.startswith("a list of "):
         return {"type": "array", "items": {"type": "string", "minLength": 1}}
     if takes.startswith("permissions in octal digits"):

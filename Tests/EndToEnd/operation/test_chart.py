@@ -153,6 +153,33 @@ def test_the_console_is_at_loopback_alone(shape):
     assert "console" not in configuration(render(given))["listen"]
 
 
+@pytest.mark.parametrize("shape", ["gateway", "sidecar"])
+def test_the_read_cache_is_on_a_volume_of_its_own(shape, tmp_path):
+    bucket = {"gcs": {"bucket": "b"}, "cache": {"freshness": "30s"}}
+    given = {**values(CHART / "examples" / f"{shape}.yaml"), **config(cache={"size": "1GiB"}, buckets={"photos": bucket}),
+             "cache": {"enabled": True, "sizeLimit": "2Gi", "medium": "Memory"}}
+    objects = render(given)
+    for found in sum(objects.values(), []):
+        validate(found, VERSIONS[0])
+    made = configuration(objects)["cache"]
+    assert made == {"size": "1GiB", "directory": "/var/cache/sluice/objects"}
+    (mount,) = (each for each in gateway(objects)["volumeMounts"] if each["name"] == "cache")
+    # Not the volume itself, which every process of its group may enter.
+    assert made["directory"].startswith(mount["mountPath"] + "/") and "readOnly" not in mount
+    (volume,) = (each for each in pod(objects)["volumes"] if each["name"] == "cache")
+    assert volume["emptyDir"] == {"sizeLimit": "2Gi", "medium": "Memory"}
+    given["cache"] = {"enabled": False}
+    del given["config"]["buckets"]["photos"]["cache"]
+    objects = render(given)
+    assert "directory" not in configuration(objects)["cache"]
+    assert not [each for each in pod(objects)["volumes"] if each["name"] == "cache"]
+
+
+def test_the_default_volume_has_the_space_of_the_default_cache():
+    chart, reference = (yaml.safe_load(path.read_text()) for path in (CHART / "values.yaml", ROOT / "config" / "reference.yaml"))
+    assert chart["cache"]["sizeLimit"] == "12Gi" and reference["cache"]["size"] == "10GiB", "an eighth more, and a little"
+
+
 def test_the_shapes():
     objects = render(values(CHART / "examples" / "gateway.yaml"))
     assert "replicas" not in objects["Deployment"][0]["spec"], "the autoscaler sets them"
@@ -275,6 +302,7 @@ def in_directory(path):
     (config(buckets={"a": {"gcs": {"bukket": "a"}}}), "bukket"),
     # YAML's yes is true, which the program does not take.
     (config(buckets={"a": {"s3": {"bucket": "a", "conditionalWrites": True}}}), "conditionalWrites"),
+    (config(buckets={"a": {"s3": {"bucket": "a"}, "cache": {"freshness": "always"}}}), "freshness"),
     (config(listen={"operator": "0.0.0.0:1"}), "operator"),
     (config(listen={"http": "0.0.0.0:1"}), "http"),
     (config(listen={"https": {"certificate": "self-signed"}}), "certificate"),
@@ -307,6 +335,9 @@ def test_the_schema_rejects(changes, fault):
     ("sidecar", in_directory("/var/lib/sluice/photos"), "config.buckets.photos.directory.path"),
     ("sidecar", config(listen={"https": {"clients": {"authorities": "/a"}}}), "config.listen.https.clients"),
     ("sidecar-socket", {"volumeMounts": []}, "config.listen.http"),
+    ("gateway", config(cache={"directory": "/var/cache/sluice"}), "config.cache.directory"),
+    ("gateway", {**config(cache={"directory": "/c"}), "cache": {"enabled": True}}, "config.cache.directory"),
+    ("gateway", config(buckets={"photos": {"gcs": {"bucket": "a"}, "cache": {"freshness": "1h"}}}), "cache.enabled"),
     ("gateway", config(buckets={"my-photos": {"s3": {"bucket": "b", "accessKeyId": "k", "secretAccessKey": "s"}}}),
      "SLUICE_BUCKETS_MY_PHOTOS_S3_SECRETACCESSKEY"),
     ("gateway", config(upstream={"proxy": "http://me:hush@proxy.example.com:3128"}), "SLUICE_UPSTREAM_PROXY"),

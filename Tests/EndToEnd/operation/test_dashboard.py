@@ -19,6 +19,8 @@ LINES = {
     "Errors (5xx) by bucket": {"cloud"},
     "Requests to services": {"bucket cloud 2xx", "bucket cloud 5xx"},
     "Queue, circuit and retries": {"bucket cloud retries/s"},
+    "Reads served from the cache": {"cloud"},
+    "Bytes of cached buckets by source": {"cache", "service"},
     "Decisions": {"allowed", "denied", "shadow: denied"},
     "Credentials": {"known", "unknown-token"},
     "Limits of callers": {"batch requests"},

@@ -34,9 +34,10 @@ def scrape(tmp_path_factory):
     directory = tmp_path_factory.mktemp("scrape")
     upstream = GCSModel(directory)
     buckets = (f"  photos: {{ directory: {{ path: {directory}/photos }} }}\n"
-               f"  cloud: {{ {upstream.store()} }}\n")
+               f"  cloud: {{ {upstream.store()}, cache: {{ freshness: 1s }} }}\n")
     server = Server(directory, buckets=buckets,
-                    extra='telemetry: { traces: { endpoint: "http://127.0.0.1:9" } }\n'
+                    extra=f"cache: {{ directory: {directory}/cache, reserve: 0 }}\n"
+                    'telemetry: { traces: { endpoint: "http://127.0.0.1:9" } }\n'
                           'events: { hook: { url: "http://127.0.0.1:9/", buckets: [photos] } }\n')
     try:
         curl("-T", "/dev/null", server.url("/b/photos/o/a"))

@@ -58,9 +58,10 @@ class Deployment:
         entry = entry.replace(" }", ", group: batch }")
         self.server = Server(
             directory / "gateway", rules=f"{directory}/storage.rules", threads=2,
-            buckets=f"{buckets}  cloud: {{ {self.proxy.store(self.service)} }}\n",
+            buckets=f"{buckets}  cloud: {{ {self.proxy.store(self.service)}, cache: {{ freshness: 1h }} }}\n",
             extra=f"shadowRules: {directory}/shadow.rules\ntokens:\n{entry}\ncallers:\n  batch: {{ requests: 1 }}\n"
             + f"events: {{ hook: {{ url: \"http://127.0.0.1:{self.sink.server_address[1]}/\", buckets: [photos] }} }}\n"
+            + f"cache: {{ directory: {directory}/cache, size: 256MiB, reserve: 0 }}\n"
             + self.collector.configuration(", sampleRatio: 0.5"))
         self.proxy.fault(Status(503), target="/broken", times=None)
 

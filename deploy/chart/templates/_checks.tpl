@@ -15,6 +15,19 @@
 {{- fail "config.upstream.proxy: a ConfigMap is no place for a password; set the variable SLUICE_UPSTREAM_PROXY from a Secret (env)" }}
 {{- end }}
 
+{{- $cache := ($config.cache | default dict).directory }}
+{{- if and $cache .Values.cache.enabled }}
+{{- fail "config.cache.directory: cache.enabled sets it" }}
+{{- end }}
+{{- if and $cache (not (include "sluice.isMounted" (list . $cache))) }}
+{{- fail (printf "config.cache.directory: %s is on no volume; the root file system can't be written" $cache) }}
+{{- end }}
+{{- range $name, $bucket := $config.buckets }}
+{{- if and ($bucket.cache | default dict).freshness (not (or $cache $.Values.cache.enabled)) }}
+{{- fail (printf "config.buckets.%s.cache.freshness needs cache.enabled" $name) }}
+{{- end }}
+{{- end }}
+
 {{- $directories := 0 }}
 {{- range $name, $bucket := $config.buckets }}
 {{- if hasKey ($bucket.s3 | default dict) "secretAccessKey" }}

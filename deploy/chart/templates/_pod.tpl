@@ -39,6 +39,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $rules := ternary "none" "/etc/sluice-rules/storage.rules" .Values.open }}
 {{- $configuration := mergeOverwrite (deepCopy .Values.config) (dict "listen" $listen "rules" $rules) }}
 {{- $_ := set $configuration.listen "http" $listen.http }}
+{{- if .Values.cache.enabled }}
+{{- $_ := set $configuration "cache" (mergeOverwrite (deepCopy (.Values.config.cache | default dict)) (dict "directory" "/var/cache/sluice/objects")) }}
+{{- end }}
 {{- if eq .Values.shape "gateway" }}
 {{- $_ := set $configuration "limits" (mergeOverwrite (dict "drainDelay" "5s") (.Values.config.limits | default dict)) }}
 {{- end }}
@@ -115,6 +118,14 @@ spec:
     {{- end }}
     - name: temporary
       emptyDir: {}
+    {{- if .Values.cache.enabled }}
+    - name: cache
+      emptyDir:
+        sizeLimit: {{ .Values.cache.sizeLimit }}
+        {{- with .Values.cache.medium }}
+        medium: {{ . }}
+        {{- end }}
+    {{- end }}
     {{- with concat .Values.volumes (ternary .Values.sidecar.volumes list (eq .Values.shape "sidecar")) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -179,6 +190,9 @@ volumeMounts:
   - {name: tls, mountPath: /etc/sluice-tls, readOnly: true}
   {{- end }}
   - {name: temporary, mountPath: /tmp}
+  {{- if .Values.cache.enabled }}
+  - {name: cache, mountPath: /var/cache/sluice}    # the gateway makes its private directory there
+  {{- end }}
   {{- if eq .Values.shape "directory" }}
   - {name: data, mountPath: /var/lib/sluice}
   {{- end }}
