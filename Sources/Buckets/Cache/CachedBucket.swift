@@ -57,6 +57,10 @@ struct CachedObject: Sendable {
 public final class CachedBucket: Sendable {
     /// Objects of at most this size are not kept if each read asks anyway, because their bytes cost the same request.
     static let small: UInt64 = 64 * 1024
+    /// The number of slices that are looked up before a response, 4 GiB. Those that follow are looked up when they are due.
+    static let lookAhead: UInt32 = 4096
+    /// Larger objects are not kept: 1 PiB.
+    private static let largest: UInt64 = 1 << 50
     /// How often a read begins again because the object was replaced.
     private static let attempts = 3
 
@@ -108,8 +112,7 @@ public final class CachedBucket: Sendable {
     /// - Parameter mustAsk: Whether the service must be asked, whatever is known.
     /// - Throws: ``BucketError``, as the driver.
     public func stat(_ name: String, mustAsk: Bool) async throws(BucketError) -> (ObjectMetadata, CacheOutcome) {
-        let now = cache.clock()
-        let (object, result) = try await current(name, since: since(now, mustAsk: mustAsk), now)
+        let (object, result) = try await current(name, mustAsk: mustAsk)
         return (object.metadata, counted(outcome(result, object)))
     }
 
@@ -119,13 +122,11 @@ public final class CachedBucket: Sendable {
         guard plan.part == nil, !isSmall(name) else { return try await bypass(name, plan) }
         var mustAsk = mustAsk
         for _ in 0..<CachedBucket.attempts {
-            let now = cache.clock()
-            let since = since(now, mustAsk: mustAsk)
             switch try await openFirst(name, plan) {
             case .read(let read): return read
             case .replaced: break
             case .known:
-                let (object, result) = try await current(name, since: since, now)
+                let (object, result) = try await current(name, mustAsk: mustAsk)
                 if let read = try await open(object, result, plan) { return read }
             }
             mustAsk = true
@@ -162,9 +163,10 @@ public final class CachedBucket: Sendable {
     }
 
     /// What is known of the current version, after a request to the service if necessary.
-    private func current(_ name: String, since: UInt64, _ begin: UInt64) async throws(BucketError)
-        -> (CachedObject, CacheOutcome.Result)
+    private func current(_ name: String, mustAsk: Bool) async throws(BucketError) -> (CachedObject, CacheOutcome.Result)
     {
+        let begin = cache.clock()
+        let since = since(begin, mustAsk: mustAsk)
         while true {
             let outcome: KnownObjects.Flight.Outcome
             var last: KnownObject?
@@ -188,7 +190,9 @@ public final class CachedBucket: Sendable {
             case .abandoned:
                 if Task.isCancelled { throw BucketError(.unavailable, "read: the reader is gone") }
             case .failed(let error):
-                if let last, mayUse(last, after: error) { return (CachedObject(known: last, bucket: self), .stale) }
+                if !mustAsk, let last, mayUse(last, after: error) {
+                    return (CachedObject(known: last, bucket: self), .stale)
+                }
                 throw error
             }
         }
@@ -259,7 +263,7 @@ public final class CachedBucket: Sendable {
         if let read { return .read(read) }
         guard selected(plan, object.metadata) == nil || wide == plan else {
             reader.close()
-            guard let read = try await open(object, .miss, plan, mayFill: false) else { return .replaced }
+            guard let read = try await open(object, .miss, plan) else { return .replaced }
             return .read(read)
         }
         return .read(CachedRead(reader: reader, outcome: counted(outcome(.miss, object)), isRemembered: false))
@@ -287,7 +291,7 @@ public final class CachedBucket: Sendable {
 
     /// Opens a version.
     /// - Returns: nil if it is gone: begin again.
-    private func open(_ object: CachedObject, _ result: CacheOutcome.Result, _ plan: ReadPlan, mayFill: Bool = true)
+    private func open(_ object: CachedObject, _ result: CacheOutcome.Result, _ plan: ReadPlan)
         async throws(BucketError) -> CachedRead?
     {
         guard let loop = EventLoop.current else { throw BucketError(.internal, "a reader belongs on a loop") }
@@ -301,7 +305,7 @@ public final class CachedBucket: Sendable {
         let isPartial = missing != slices
         let found: CacheOutcome.Result = isPartial ? .partial : result == .replaced ? .replaced : .miss
         let isRemembered = result == .hit || result == .stale
-        if mayFill, cache.isUsedEnough(name, object.metadata.name),
+        if cache.isUsedEnough(name, object.metadata.name),
             let (fill, isNew) = cache.fill(for: object, missing, loop)
         {
             switch isNew ? await cache.request(fill) : await fill.opened() {
@@ -333,7 +337,9 @@ public final class CachedBucket: Sendable {
     /// The missing slices of a range. If the whole object is there, its checksum is compared once.
     private func missing(_ slices: Range<UInt32>, _ range: Range<UInt64>, _ object: CachedObject) -> Range<UInt32>? {
         if let missing = cache.missing(slices, of: object) { return missing }
-        guard range == 0..<object.metadata.size, let crc32c = object.metadata.crc32c, !isVerified(object) else {
+        guard range == 0..<object.metadata.size, slices.count <= CachedBucket.lookAhead,
+            let crc32c = object.metadata.crc32c, !isVerified(object)
+        else {
             return nil
         }
         guard let found = cache.checksum(of: object) else { return cache.missing(slices, of: object) }
@@ -348,7 +354,8 @@ public final class CachedBucket: Sendable {
     /// Whether an object's bytes are kept: not if it forbids it, or if its version can't be named in a request.
     private func isKept(_ object: ObjectMetadata) -> Bool {
         if object.attributes.cacheControl?.asciiLowercased().contains("no-store") == true { return false }
-        return object.size > 0 && !isTooSmall(object) && driver.reader(of: object) != nil
+        return (1...CachedBucket.largest).contains(object.size) && !isTooSmall(object)
+            && driver.reader(of: object) != nil
     }
 
     private func isTooSmall(_ object: ObjectMetadata) -> Bool {

@@ -163,7 +163,11 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     private func read(_ current: Slice, _ buffer: inout MutableRawSpan) throws -> SourceRead {
         let bytes = CacheLayout.bytes(of: current.index, size: metadata.size)
         guard Int(current.entry.length) == bytes.count else { return damaged(current) }
-        guard !current.units.isEmpty || readChecksums(current) else { return isWaiting ? .wait : damaged(current) }
+        var current = current
+        if current.units.isEmpty {
+            guard readChecksums(current), let loaded = slice else { return isWaiting ? .wait : damaged(current) }
+            current = loaded
+        }
         let inSlice = Int(position - bytes.lowerBound)
         let rest = min(bytes.count - inSlice, Int(clamping: end - position))
         // Whole units are read into the buffer itself.
@@ -249,6 +253,10 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     /// - Returns: Whether they are there. If not, the source waits, or the slice is damaged.
     private func readChecksums(_ current: Slice) -> Bool {
         let entry = current.entry
+        if CacheLayout.units(Int(entry.length)) == 1 {
+            slice?.units = [entry.crc32c]
+            return true
+        }
         let count = 4 * CacheLayout.units(Int(entry.length))
         let offset = entry.offset + UInt64(entry.length)
         switch File.readCached(entry.segment.descriptor, count, at: offset) {

@@ -238,9 +238,10 @@ public final class ReadCache: Sendable {
 
     /// Those of the slices that are missing, and those between them.
     func missing(_ slices: Range<UInt32>, of object: CachedObject) -> Range<UInt32>? {
-        guard let first = slices.first(where: { isMissing($0, of: object) }),
-            let last = slices.last(where: { isMissing($0, of: object) })
-        else { return nil }
+        let limit = min(slices.upperBound, slices.lowerBound + CachedBucket.lookAhead)
+        guard let first = (slices.lowerBound..<limit).first(where: { isMissing($0, of: object) }) else { return nil }
+        if limit < slices.upperBound { return first..<slices.upperBound }
+        let last = (first..<limit).last(where: { isMissing($0, of: object) }) ?? first
         return first..<last + 1
     }
 

@@ -134,7 +134,7 @@ final class SliceFill: @unchecked Sendable {
                 state.phase = .ended(.abandoned)
                 return (true, nil)
             }
-            return (false, state.pause.take())
+            return (false, state.pause)
         }
         pause?.end()
         if isUnread {
@@ -181,13 +181,18 @@ final class SliceFill: @unchecked Sendable {
     ///   - filled: The bytes of the slice that the reader has already.
     ///   - resume: Called on any thread when there is more, if the result is `.wait`.
     func find(_ slice: UInt32, beyond filled: Int, _ resume: @escaping @Sendable () -> Void) -> Found {
-        state.withLock { state in
-            if case .ended(let end) = state.phase { return .ended(end) }
-            guard self.slices.contains(slice), slice >= state.slice else { return .elsewhere }
-            if slice == state.slice, state.progress.filled > filled { return .progress(state.progress) }
+        let (found, pause) = state.withLock { state -> (Found, Pause?) in
+            if case .ended(let end) = state.phase { return (.ended(end), nil) }
+            guard self.slices.contains(slice), slice >= state.slice else { return (.elsewhere, nil) }
+            let isFurther = slice > state.furthest
+            if isFurther { state.furthest = slice }
+            let pause = isFurther ? state.pause : nil
+            if slice == state.slice, state.progress.filled > filled { return (.progress(state.progress), pause) }
             state.waiters.append(resume)
-            return .wait
+            return (.wait, pause)
         }
+        pause?.end()
+        return found
     }
 
     /// Notes how far a reader is.
@@ -195,7 +200,7 @@ final class SliceFill: @unchecked Sendable {
         let pause = state.withLock { state -> Pause? in
             guard slice > state.furthest else { return nil }
             state.furthest = slice
-            return state.pause.take()
+            return state.pause
         }
         pause?.end()
     }
@@ -258,7 +263,11 @@ final class SliceFill: @unchecked Sendable {
             stored.append(slice)
         }
         source.close()
-        if case .failed(let error) = outcome, error.isOfOtherBytes { cache.removeDamaged(stored, of: object) }
+        switch outcome {
+        case .failed(let error) where error.isOfOtherBytes: cache.removeDamaged(stored, of: object)
+        case .disk(let fault): cache.failed(fault)
+        default: break
+        }
         end(outcome)
     }
 
@@ -267,9 +276,8 @@ final class SliceFill: @unchecked Sendable {
         if cache.continues(self, at: slice) { return .done }
         if slice >= nextMissing {
             // Slices that are there already are read again only if others follow that are missing.
-            guard let next = (slice..<slices.upperBound).first(where: { cache.isMissing($0, of: object) }) else {
-                return .done
-            }
+            let end = min(slices.upperBound, slice + CachedBucket.lookAhead)
+            guard let next = (slice..<end).first(where: { cache.isMissing($0, of: object) }) else { return .done }
             nextMissing = next + 1
         }
         let pause = Pause()

@@ -298,8 +298,9 @@ final class GCSReader: ObjectReader {
             throw ResumingSource.Fault(
                 cause: BucketError(.replaced, "the object was replaced while it was being read"), isTemporary: false)
         }
-        guard media.isOf(metadata), media.generation != nil || !isNamed, media.range(size: metadata.size) == range
-        else {
+        // A patch meanwhile changes no bytes.
+        let isSame = media.generation.map { $0 == metadata.generation } ?? (!isNamed && media.isOf(metadata))
+        guard isSame, media.range(size: metadata.size) == range else {
             media.close()
             throw fault("the service responded with a wrong range of \(metadata.name)")
         }
