@@ -12,7 +12,7 @@ public struct CacheConfiguration: Sendable, Equatable {
     public var size = UInt64(10) << 30
     /// The free space that is left on the file system, in bytes.
     public var reserve = UInt64(1) << 30
-    /// The memory for names and metadata, in bytes.
+    /// The memory for names and metadata of each bucket, in bytes.
     public var metadata = 16 << 20
     /// The maximum number of concurrent fills.
     public var fills = 16
@@ -40,7 +40,7 @@ public struct CacheConfiguration: Sendable, Equatable {
             "Free space that the cache leaves to others on its file system."),
         .bytes(
             "cache.metadata", 1 << 20...4 << 30, \.cache.metadata,
-            "Memory for the names and metadata of objects."),
+            "Memory for the names and metadata of objects, for each cached bucket."),
         .integer(
             "cache.fills", 1...1000, \.cache.fills,
             "Concurrent reads from services that fill the cache, each with 512KiB of memory; others are not cached."),

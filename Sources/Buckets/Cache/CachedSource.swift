@@ -227,15 +227,22 @@ final class CachedSource: DirectSource, @unchecked Sendable {
 
     /// Compares whole units with their checksums.
     private func check(_ bytes: RawSpan, _ current: Slice, from start: Int) -> Bool {
-        var offset = 0
+        guard CachedSource.agree(bytes, current.units[(start / CacheLayout.unit)...]) else { return false }
+        noteChecked(start..<start + bytes.byteCount)
+        return true
+    }
+
+    /// Whether units have these checksums.
+    private static func agree(_ bytes: RawSpan, _ checksums: ArraySlice<UInt32>) -> Bool {
+        var (offset, number) = (0, checksums.startIndex)
         while offset < bytes.byteCount {
             let count = min(CacheLayout.unit, bytes.byteCount - offset)
             var crc32c = CRC32C()
             crc32c.update(bytes.extracting(offset..<offset + count))
-            guard crc32c.value == current.units[(start + offset) / CacheLayout.unit] else { return false }
+            guard number < checksums.endIndex, crc32c.value == checksums[number] else { return false }
             offset += count
+            number += 1
         }
-        noteChecked(start..<start + bytes.byteCount)
         return true
     }
 
@@ -337,16 +344,26 @@ final class CachedSource: DirectSource, @unchecked Sendable {
         guard let place = progress.reservation else { return .wait }
         let inSlice = Int(position - start)
         let unitStart = inSlice / CacheLayout.unit * CacheLayout.unit
-        let length = min(CacheLayout.unit, progress.filled - unitStart)
         let descriptor = place.segment.descriptor
-        guard let unit = File.readAll(descriptor, length, at: place.offset + UInt64(unitStart)) else {
-            return miss(CacheLayout.index(of: position))
+        let checksums = progress.units + [progress.partial.value]
+        var count = min(progress.filled - inSlice, buffer.byteCount, Int(clamping: end - position))
+        if inSlice + count < progress.filled { count -= (inSlice + count) % CacheLayout.unit }
+        if unitStart == inSlice, count > 0 {
+            let found = try? File.read(
+                descriptor, into: &buffer, count: count, at: place.offset + UInt64(inSlice))
+            if found == .bytes(count) {
+                guard
+                    CachedSource.agree(
+                        buffer.bytes.extracting(first: count), checksums[(unitStart / CacheLayout.unit)...])
+                else { return miss(CacheLayout.index(of: position)) }
+                object.bucket.statistics.fromService(count)
+                return .bytes(count)
+            }
         }
-        var crc32c = CRC32C()
-        crc32c.update(unit.span.bytes)
-        let number = unitStart / CacheLayout.unit
-        let expected = number < progress.units.count ? progress.units[number] : progress.partial.value
-        guard crc32c.value == expected else { return miss(CacheLayout.index(of: position)) }
+        let length = min(CacheLayout.unit, progress.filled - unitStart)
+        guard let unit = File.readAll(descriptor, length, at: place.offset + UInt64(unitStart)),
+            CachedSource.agree(unit.span.bytes, checksums[(unitStart / CacheLayout.unit)...])
+        else { return miss(CacheLayout.index(of: position)) }
         keep(unit, from: unitStart, of: CacheLayout.index(of: position))
         object.bucket.statistics.fromService(min(ready.count, buffer.byteCount))
         return takeReady(&buffer)

@@ -95,6 +95,8 @@ public final class ReadCache: Sendable {
     final class BucketState: Sendable {
         let known: KnownObjects
         let statistics = CacheStatistics()
+        /// Whether reads use it now.
+        let isCached = Atomic<Bool>(false)
 
         init(_ limit: Int) { known = KnownObjects(limit: limit) }
     }
@@ -135,7 +137,9 @@ public final class ReadCache: Sendable {
             if buckets[key] == nil { buckets[key] = BucketState(settings.metadata) }
             return buckets[key]!
         }
-        guard let freshness, let driver = driver as? any PinnedReads else {
+        let pinned = freshness == nil ? nil : driver as? any PinnedReads
+        state.isCached.store(pinned != nil, ordering: .relaxed)
+        guard let freshness, let driver = pinned else {
             // Changes are not noted from now on.
             state.known.forgetAll()
             return nil
@@ -145,9 +149,9 @@ public final class ReadCache: Sendable {
 
     /// Forgets which versions are current, so that the next read asks.
     /// - Parameter name: One object; nil for all of the bucket.
-    /// - Returns: Whether the bucket is known.
+    /// - Returns: Whether the bucket is cached.
     public func forget(bucket: String, name: String?) -> Bool {
-        guard let state = buckets.withLock({ $0[BytewiseString(bucket)] }) else { return false }
+        guard let state = bucketStates.first(where: { $0.0 == BytewiseString(bucket) })?.1 else { return false }
         if let name { state.known.forget(name) } else { state.known.forgetAll() }
         return true
     }
@@ -353,7 +357,8 @@ public final class ReadCache: Sendable {
     /// The state of the disk and the cause.
     var diskState: (DiskState, String?) { disk.withLock { ($0.state, $0.cause) } }
 
+    /// The cached buckets.
     var bucketStates: [(BytewiseString, BucketState)] {
-        buckets.withLock { $0.sorted { $0.key < $1.key } }
+        buckets.withLock { $0.filter { $1.isCached.load(ordering: .relaxed) }.sorted { $0.key < $1.key } }
     }
 }
