@@ -29,7 +29,8 @@ extension Configuration {
             ConsoleConfiguration.listener,
             .path(
                 "listen.operatorToken", \.operatorToken,
-                "File with the token that cancelling and sweeping uploads there need, at least 16 characters; null needs none."
+                "File with the token that changes there need (uploads, webhooks, the read cache), at least 16 characters; null "
+                    + "needs none."
             ),
             .mode(
                 "listen.socketMode", \.socketMode,

@@ -92,9 +92,9 @@ struct Check: ParsableCommand {
                 "buckets.\(name).stagedBytes: warning: one caller can take all of it, because uploads.stagedBytes is 0")
         }
         let rules = RulesInEffect(configuration)
+        for warning in configuration.cacheWarnings(rules.ruleset) { complain(warning) }
         if connect { return try tryServices(configuration, rules) }
         for finding in rules.findings() { complain("\(finding)") }
-        for warning in configuration.cacheWarnings(rules.ruleset) { complain(warning) }
         print(configuration.yaml(), terminator: "")
     }
 
