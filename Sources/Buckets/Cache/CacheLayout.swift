@@ -1,6 +1,7 @@
 import Glibc
 import OpenSSL
 import System
+import Wire
 
 /// Sizes of what the cache keeps on disk, in bytes.
 enum CacheLayout {
@@ -35,6 +36,20 @@ enum CacheLayout {
     /// The slices that contain these bytes, of which there is at least one.
     static func slices(of range: Range<UInt64>) -> Range<UInt32> {
         index(of: range.lowerBound)..<index(of: range.upperBound - 1) + 1
+    }
+
+    /// Whether units have these checksums.
+    static func agree(_ bytes: RawSpan, _ checksums: ArraySlice<UInt32>) -> Bool {
+        var (offset, number) = (0, checksums.startIndex)
+        while offset < bytes.byteCount {
+            let count = min(unit, bytes.byteCount - offset)
+            var crc32c = CRC32C()
+            crc32c.update(bytes.extracting(offset..<offset + count))
+            guard number < checksums.endIndex, crc32c.value == checksums[number] else { return false }
+            offset += count
+            number += 1
+        }
+        return true
     }
 
     static func index(of offset: UInt64) -> UInt32 { UInt32(clamping: offset / UInt64(slice)) }
@@ -117,5 +132,24 @@ extension File {
             initialized = isComplete ? count : 0
         }
         return isComplete ? bytes : nil
+    }
+
+    /// The result of ``readCached(_:_:at:)``.
+    enum CachedBytes {
+        case bytes([UInt8])
+        /// Not all are in the page cache.
+        case wouldWait
+        case failed
+    }
+
+    /// Reads exactly so many bytes from the page cache.
+    static func readCached(_ descriptor: Int32, _ count: Int, at offset: UInt64) -> CachedBytes {
+        var found: ReadResult?
+        let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+            var span = UnsafeMutableRawBufferPointer(buffer).mutableBytes
+            found = try? read(descriptor, into: &span, count: count, at: offset)
+            initialized = found == .bytes(count) ? count : 0
+        }
+        return found == nil ? .failed : bytes.count == count ? .bytes(bytes) : .wouldWait
     }
 }

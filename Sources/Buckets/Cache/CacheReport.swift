@@ -57,7 +57,7 @@ extension ReadCache {
             public var name: String
             /// Reads by their result: hit, validated, miss, partial, stale, bypass, replaced.
             public var results: [(String, Int)]
-            /// Bytes that were read from the disk, and from the service.
+            /// Bytes for which the service sent nothing, and bytes that it sent.
             public var bytesFromCache: Int, bytesFromService: Int
             /// Requests for metadata, and reads that shared the answer to another's.
             public var asks: Int, sharedAsks: Int

@@ -20,6 +20,7 @@ public struct CacheOutcome: Sendable, Equatable {
         /// Another version than the known one is current: its bytes are from the service.
         case replaced
     }
+    /// What the response is made of.
     public var result: Result
     /// Whether the bytes are kept.
     public var isStored = false
@@ -383,7 +384,8 @@ public final class CachedBucket: Sendable {
         outcome.isCollapsed = isCollapsed
         let isRemembered = isRemembered ?? outcome.isRemembered
         return CachedRead(
-            reader: CachedReader(object, fill, cache, loop), outcome: counted(outcome), isRemembered: isRemembered)
+            reader: CachedReader(object, fill, isCollapsed: isCollapsed, cache, loop), outcome: counted(outcome),
+            isRemembered: isRemembered)
     }
 
     private func outcome(_ result: CacheOutcome.Result, _ object: CachedObject) -> CacheOutcome {

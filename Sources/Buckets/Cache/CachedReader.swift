@@ -8,10 +8,13 @@ final class CachedReader: ObjectReader {
     private let loop: EventLoop
     /// Counts this as a reader.
     private var fill: SliceFill?
+    /// The slices for which this read has made the service send them.
+    private let own: Range<UInt32>
 
-    init(_ object: CachedObject, _ fill: SliceFill?, _ cache: ReadCache, _ loop: EventLoop) {
+    init(_ object: CachedObject, _ fill: SliceFill?, isCollapsed: Bool, _ cache: ReadCache, _ loop: EventLoop) {
         self.object = object
         self.fill = fill
+        own = isCollapsed ? 0..<0 : fill?.slices ?? 0..<0
         self.cache = cache
         self.loop = loop
     }
@@ -28,7 +31,7 @@ final class CachedReader: ObjectReader {
         // The reader is allowed to read now.
         let fill = self.fill.take()
         fill?.begin()
-        return CachedSource(object, range, fill, cache, loop)
+        return CachedSource(object, range, fill, own: own, cache, loop)
     }
 
     func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource {

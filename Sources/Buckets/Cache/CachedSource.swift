@@ -25,6 +25,8 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     private let end: UInt64
     private var slice: Slice?
     private var fill: SliceFill?
+    /// The slices for which this read has made the service send them.
+    private var own: Range<UInt32>
     private var direct: (any ByteSource)?
     /// Whether the last fill ended because its readers were too slow.
     private var isSlow = false
@@ -39,12 +41,18 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     private var waiter: (() -> Void)?
     private var task: Task<Void, Never>?
 
-    /// - Parameter fill: The fill that the source reads behind, which counts it as a reader already.
-    init(_ object: CachedObject, _ range: Range<UInt64>, _ fill: SliceFill?, _ cache: ReadCache, _ loop: EventLoop) {
+    /// - Parameters:
+    ///   - fill: The fill that the source reads behind, which counts it as a reader already.
+    ///   - own: The slices for which this read has made the service send them.
+    init(
+        _ object: CachedObject, _ range: Range<UInt64>, _ fill: SliceFill?, own: Range<UInt32>, _ cache: ReadCache,
+        _ loop: EventLoop
+    ) {
         self.object = object
         self.cache = cache
         self.loop = loop
         self.fill = fill
+        self.own = own
         position = range.lowerBound
         end = range.upperBound
         let isWhole = range == 0..<object.metadata.size && object.metadata.crc32c != nil
@@ -79,10 +87,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
 
     private func next(_ buffer: inout MutableRawSpan) throws -> SourceRead {
         if let direct { return try read(direct, &buffer) }
-        if !ready.isEmpty {
-            object.bucket.statistics.fromCache(min(ready.count, buffer.byteCount))
-            return takeReady(&buffer)
-        }
+        if !ready.isEmpty { return takeReady(&buffer) }
         let index = CacheLayout.index(of: position)
         if let current = located(index) { return try read(current, &buffer) }
         guard let fill else { return miss(index) }
@@ -102,6 +107,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
 
     /// Counts bytes that are about to be passed on.
     private func passed(_ bytes: RawSpan) throws(BucketError) {
+        count(bytes.byteCount)
         position += UInt64(bytes.byteCount)
         guard whole != nil else { return }
         whole?.update(bytes)
@@ -112,6 +118,15 @@ final class CachedSource: DirectSource, @unchecked Sendable {
             throw failure!
         }
         object.bucket.noteVerified(object)
+    }
+
+    /// Counts bytes by their source. Those of a fill are counted when they arrive, so its own reader's are not.
+    private func count(_ bytes: Int) {
+        if direct != nil {
+            object.bucket.statistics.fromService(bytes)
+        } else if !own.contains(CacheLayout.index(of: position)) {
+            object.bucket.statistics.fromCache(bytes)
+        }
     }
 
     func whenReadable(_ resume: @escaping () -> Void) {
@@ -186,7 +201,6 @@ final class CachedSource: DirectSource, @unchecked Sendable {
             return readElsewhere(current, unitStart, min(bytes.count - unitStart, CacheLayout.unit))
         }
         guard check(buffer.bytes.extracting(first: count), current, from: unitStart) else { return damaged(current) }
-        object.bucket.statistics.fromCache(count)
         return .bytes(count)
     }
 
@@ -204,7 +218,6 @@ final class CachedSource: DirectSource, @unchecked Sendable {
         }
         guard check(unit.span.bytes, current, from: unitStart) else { return damaged(current) }
         keep(unit, from: unitStart, of: current.index)
-        object.bucket.statistics.fromCache(min(ready.count, buffer.byteCount))
         return takeReady(&buffer)
     }
 
@@ -227,22 +240,8 @@ final class CachedSource: DirectSource, @unchecked Sendable {
 
     /// Compares whole units with their checksums.
     private func check(_ bytes: RawSpan, _ current: Slice, from start: Int) -> Bool {
-        guard CachedSource.agree(bytes, current.units[(start / CacheLayout.unit)...]) else { return false }
+        guard CacheLayout.agree(bytes, current.units[(start / CacheLayout.unit)...]) else { return false }
         noteChecked(start..<start + bytes.byteCount)
-        return true
-    }
-
-    /// Whether units have these checksums.
-    private static func agree(_ bytes: RawSpan, _ checksums: ArraySlice<UInt32>) -> Bool {
-        var (offset, number) = (0, checksums.startIndex)
-        while offset < bytes.byteCount {
-            let count = min(CacheLayout.unit, bytes.byteCount - offset)
-            var crc32c = CRC32C()
-            crc32c.update(bytes.extracting(offset..<offset + count))
-            guard number < checksums.endIndex, crc32c.value == checksums[number] else { return false }
-            offset += count
-            number += 1
-        }
         return true
     }
 
@@ -353,19 +352,17 @@ final class CachedSource: DirectSource, @unchecked Sendable {
                 descriptor, into: &buffer, count: count, at: place.offset + UInt64(inSlice))
             if found == .bytes(count) {
                 guard
-                    CachedSource.agree(
+                    CacheLayout.agree(
                         buffer.bytes.extracting(first: count), checksums[(unitStart / CacheLayout.unit)...])
                 else { return miss(CacheLayout.index(of: position)) }
-                object.bucket.statistics.fromService(count)
                 return .bytes(count)
             }
         }
         let length = min(CacheLayout.unit, progress.filled - unitStart)
         guard let unit = File.readAll(descriptor, length, at: place.offset + UInt64(unitStart)),
-            CachedSource.agree(unit.span.bytes, checksums[(unitStart / CacheLayout.unit)...])
+            CacheLayout.agree(unit.span.bytes, checksums[(unitStart / CacheLayout.unit)...])
         else { return miss(CacheLayout.index(of: position)) }
         keep(unit, from: unitStart, of: CacheLayout.index(of: position))
-        object.bucket.statistics.fromService(min(ready.count, buffer.byteCount))
         return takeReady(&buffer)
     }
 
@@ -400,6 +397,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
             return .wait
         }
         fill = found
+        if isNew { own = found.slices }
         let wait = beginWait()
         task = Task(executorPreference: loop) { [self] in
             let end = isNew ? await cache.request(found) : await found.opened()
@@ -430,9 +428,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     }
 
     private func read(_ direct: any ByteSource, _ buffer: inout MutableRawSpan) throws -> SourceRead {
-        let read = try direct.read(into: &buffer)
-        if case .bytes(let count) = read { object.bucket.statistics.fromService(count) }
-        return read
+        try direct.read(into: &buffer)
     }
 
     // MARK: DirectSource
@@ -448,32 +444,11 @@ final class CachedSource: DirectSource, @unchecked Sendable {
         let offset = current.entry.offset + (position - bytes.lowerBound)
         switch try File.send(current.entry.segment.descriptor, to: socket, count: count, at: offset) {
         case .bytes(0), .wouldWait: return .unsupported
-        case .bytes(let count):
-            position += UInt64(count)
-            object.bucket.statistics.fromCache(count)
-            return .bytes(count)
+        case .bytes(let sent):
+            self.count(sent)
+            position += UInt64(sent)
+            return .bytes(sent)
         case .socketFull: return .socketWaits
         }
-    }
-}
-
-extension File {
-    /// The result of ``readCached(_:_:at:)``.
-    fileprivate enum CachedBytes {
-        case bytes([UInt8])
-        /// Not all are in the page cache.
-        case wouldWait
-        case failed
-    }
-
-    /// Reads exactly so many bytes from the page cache.
-    fileprivate static func readCached(_ descriptor: Int32, _ count: Int, at offset: UInt64) -> CachedBytes {
-        var found: ReadResult?
-        let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
-            var span = UnsafeMutableRawBufferPointer(buffer).mutableBytes
-            found = try? read(descriptor, into: &span, count: count, at: offset)
-            initialized = found == .bytes(count) ? count : 0
-        }
-        return found == nil ? .failed : bytes.count == count ? .bytes(bytes) : .wouldWait
     }
 }

@@ -2,6 +2,7 @@ import Glibc
 import OpenSSL
 import Synchronization
 import System
+import Wire
 
 /// Where new slices go. Of S3-FIFO.
 enum CacheQueue: UInt8, Sendable {

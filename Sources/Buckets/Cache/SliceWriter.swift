@@ -58,9 +58,14 @@ struct SliceWriter {
             case .success(.bytes(let count)):
                 read += count
                 buffered += count
+                fill.object.bucket.statistics.fromService(count)
             case .success(.wait):
-                if await waits(buffered), buffered > 0, isKept {
+                // Readers see what is written before there is more.
+                if writing != nil {
                     if let fault = await finish(&writing, &progress) { return fault }
+                    continue
+                }
+                if await waits(buffered), buffered > 0, isKept {
                     writing = write(slice, buffered, of: length, progress)
                     usesSecond.toggle()
                     buffered = 0
@@ -126,13 +131,13 @@ struct SliceWriter {
     /// Begins to write what is buffered.
     private func write(_ slice: UInt32, _ count: Int, of length: Int, _ progress: SliceFill.Progress) -> SliceWrite {
         let key = SliceKey(object: fill.object.key, index: slice)
-        let bytes = UnsafeRawBufferPointer(start: buffer, count: count)
         let write = SliceWrite()
-        nonisolated(unsafe) let unsafeBytes = bytes
+        // Safety: the buffer is not used again until the write has ended.
+        nonisolated(unsafe) let bytes = UnsafeRawBufferPointer(start: buffer, count: count)
         cache.pool.submit { [log = cache.log] in
             var progress = progress
             let result = Result { () throws(CacheFault) -> SliceFill.Progress in
-                try progress.append(unsafeBytes, key, length, log)
+                try progress.append(bytes, key, length, log)
                 return progress
             }
             write.end(result)
@@ -141,7 +146,9 @@ struct SliceWriter {
     }
 }
 
-/// A write on the pool. Safety: confined to the loop it was made on, to which the pool's thread passes the result.
+/// A write on the pool.
+///
+/// Safety: confined to the loop it was made on, to which the pool's thread passes the result.
 private final class SliceWrite: @unchecked Sendable {
     private let loop: EventLoop
     private var ended: Result<SliceFill.Progress, CacheFault>?

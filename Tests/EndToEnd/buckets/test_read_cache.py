@@ -61,8 +61,9 @@ def name():
 
 
 def requests(chain):
-    """The requests to the service since the last call, as (reads of bytes, others)."""
-    made = chain.proxy.requests[:]
+    """The requests for objects since the last call, as (reads of bytes, others)."""
+    # Checks of readiness and capabilities are not counted.
+    made = [request for request in chain.proxy.requests if re.search("cached(/|%2F)", request.target)]
     del chain.proxy.requests[:]
     media = [one for one in made if one.method == "GET" and
              ("alt=media" in one.target if chain.real.kind == "gcs" else "?" not in one.target)]

@@ -281,20 +281,26 @@ def test_each_state_of_the_disk_is_logged_once(cached):
         assert line["level"] == "info" and line["metadata"]["directory"].endswith("/cache") and "cause" not in line["metadata"]
 
 
-def test_a_directory_that_others_may_enter_is_not_used(cached, tmp_path):
-    (tmp_path / "cache").mkdir()
-    os.chmod(tmp_path / "cache", 0o755)
+def test_a_directory_that_others_may_enter(cached, tmp_path):
+    """A private folder in it is used, as in the root of an emptyDir. It is not used if others may enter that, too."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    os.chmod(folder, 0o2777)
     server = cached("1h")
-    wait_until(lambda: report(server)["state"] == "broken", what=lambda: report(server))
-    assert report(server)["cause"]
+    wait_until(lambda: report(server)["state"] == "open", what=lambda: report(server))
     server.upstream.put("photos", "a/b c.jpg", OLD)
+    assert read(server) == OLD and read(server) == OLD
+    assert os.listdir(folder) == ["sluice-cache"] and os.stat(folder / "sluice-cache").st_mode & 0o777 == 0o700
+    assert server.stop() == 0
+    os.chmod(folder / "sluice-cache", 0o755)
+    server.start()
+    wait_until(lambda: report(server)["state"] == "broken", what=lambda: report(server))
+    assert "0700" in report(server)["cause"]
     assert read(server) == OLD and read(server) == OLD, "it is served without the disk"
     code, text = server.readiness()
     line, = (line for line in text.splitlines() if line[4:].startswith("cache "))
     assert code == 200 and line.startswith("[-]"), text
     wait_until(lambda: states(server)[-1:] == ["broken"], what="the line")
-    warning, = (line for line in lines(server) if line["level"] == "warning")
-    assert warning["metadata"]["cause"] and warning["metadata"]["state"] == "broken"
     assert server.metrics()['sluice_cache_state{state="broken"}'] == 1
-    assert os.listdir(tmp_path / "cache") == [] and "state: broken: " in verb(server, "show")[1]
+    assert "state: broken: " in verb(server, "show")[1]
     assert status(server.url("/b/photos/o/none")) == 404
