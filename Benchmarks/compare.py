@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+import caches
 import proxies
 from measuring import ROOT, RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, measure, median, memory, request, table
 from signed import KEY_ID, SECRET, identities, presigned, signed
@@ -243,7 +244,7 @@ def listing(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="embedded,s3,front,proxy,mix,distance,idle,list")
+    parser.add_argument("--only", default="embedded,s3,front,proxy,cache,mix,distance,idle,list")
     parser.add_argument("--connections", type=int, default=2000)
     options = parser.parse_args()
     (WORK / "none.conf").touch()
@@ -262,6 +263,8 @@ def main():
             front(options.rounds)
         if "proxy" in rows:
             proxies.proxy(options.rounds)
+        if "cache" in rows:
+            caches.cache(options.rounds)
         if "mix" in rows:
             proxies.mix(options.rounds)
         if "distance" in rows:

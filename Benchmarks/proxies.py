@@ -24,7 +24,7 @@ service firebase.storage { match /b/{bucket}/o { match /{name=**} {
 NGINX = """
 worker_processes 1; daemon off; user root; pid {work}/nginx-{port}.pid; error_log {work}/nginx.err warn;
 worker_rlimit_nofile 19000; events {{ worker_connections 8192; multi_accept on; }}
-http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; default_type application/octet-stream;
+http {{ access_log {log}; sendfile on; tcp_nopush on; tcp_nodelay on; default_type application/octet-stream;
   keepalive_timeout 600; keepalive_requests 100000000; open_file_cache max=1000 inactive=600s; open_file_cache_valid 600s;
   client_max_body_size 0; client_body_buffer_size 64k; client_body_temp_path {work}/nginx-body; proxy_temp_path {work}/nginx-proxy;
   http2_max_concurrent_streams 256;
@@ -35,6 +35,8 @@ http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; default_type
 
 class Upstream:
     """One nginx with a port for each way to reach it, and the files of both sizes at `/o/SIZE`."""
+
+    access_log = "off"
 
     def __enter__(self):
         self.http, self.https, self.http2 = free_port(), free_port(), free_port()
@@ -47,7 +49,7 @@ class Upstream:
         servers = "".join(f"server {{ listen 127.0.0.1:{listen} backlog=4096; root {root}; "
                           "location / { dav_methods PUT; create_full_put_path on; } }\n" for listen in listens)
         configuration = WORK / "upstream.conf"
-        configuration.write_text(NGINX.format(work=WORK, port=self.http, servers=servers))
+        configuration.write_text(NGINX.format(work=WORK, port=self.http, log=self.access_log, servers=servers))
         self.process = subprocess.Popen(["taskset", "-c", "1", "/usr/sbin/nginx", "-c", configuration],
                                         stderr=subprocess.DEVNULL, start_new_session=True)
         return self
@@ -90,7 +92,7 @@ def nginx(upstream, tls):
     proxy_http_version 1.1; proxy_set_header Connection ""; proxy_request_buffering off; proxy_max_temp_file_size 0;
     proxy_ssl_protocols TLSv1.3; }} }}"""
     configuration = WORK / "proxy-nginx.conf"
-    configuration.write_text(NGINX.format(work=WORK, port=port, servers=servers))
+    configuration.write_text(NGINX.format(work=WORK, port=port, log="off", servers=servers))
     return forwarding("nginx", ["/usr/sbin/nginx", "-c", configuration], port)
 
 

@@ -89,7 +89,9 @@ public final class CachedBucket: Sendable {
     private var known: KnownObjects { state.known }
 
     /// Whether the checksum of the whole object was compared.
-    func isVerified(_ object: CachedObject) -> Bool { known.isVerified(object.metadata.name, object.key) }
+    func isVerified(_ object: CachedObject) -> Bool {
+        object.known.isVerified || known.isVerified(object.metadata.name, object.key)
+    }
 
     func noteVerified(_ object: CachedObject) { known.noteVerified(object.metadata.name, object.key) }
 
@@ -229,7 +231,9 @@ public final class CachedBucket: Sendable {
 
     private func object(_ metadata: ObjectMetadata, _ flight: KnownObjects.Flight) -> CachedObject {
         let key = ObjectKey(name, metadata, salt: cache.log.salt)
-        return CachedObject(known: KnownObject(metadata: metadata, asked: flight.sent, key: key), bucket: self)
+        return CachedObject(
+            known: KnownObject(metadata: metadata, asked: flight.sent, key: key, isKept: mayKeep(metadata)),
+            bucket: self)
     }
 
     // MARK: The first read
@@ -273,7 +277,9 @@ public final class CachedBucket: Sendable {
     /// Fills the missing slices from a response that has begun.
     /// - Returns: nil if the reader is to be used as it is.
     private func fill(_ object: CachedObject, _ reader: any ObjectReader, _ plan: ReadPlan) -> CachedRead? {
-        guard isKept(object.metadata), let range = selected(plan, object.metadata), let loop = EventLoop.current else {
+        guard object.known.isKept, !isTooSmall(object.metadata), let range = selected(plan, object.metadata),
+            let loop = EventLoop.current
+        else {
             return nil
         }
         let slices = CacheLayout.slices(of: range)
@@ -297,8 +303,7 @@ public final class CachedBucket: Sendable {
     {
         guard let loop = EventLoop.current else { throw BucketError(.internal, "a reader belongs on a loop") }
         guard let range = selected(plan, object.metadata) else { return read(object, result, nil, loop) }
-        guard isKept(object.metadata) else { return try await bypass(object.metadata.name, plan) }
-        if result == .validated || result == .miss, isTooSmall(object.metadata) {
+        guard object.known.isKept, !isTooSmall(object.metadata) else {
             return try await bypass(object.metadata.name, plan)
         }
         let slices = CacheLayout.slices(of: range)
@@ -353,9 +358,9 @@ public final class CachedBucket: Sendable {
     }
 
     /// Whether an object's bytes are kept: not if it forbids it, or if its version can't be named in a request.
-    private func isKept(_ object: ObjectMetadata) -> Bool {
+    private func mayKeep(_ object: ObjectMetadata) -> Bool {
         if object.attributes.cacheControl?.asciiLowercased().contains("no-store") == true { return false }
-        return (1...CachedBucket.largest).contains(object.size) && !isTooSmall(object)
+        return (1...CachedBucket.largest).contains(object.size)
             && driver.reader(of: object) != nil
     }
 

@@ -28,10 +28,24 @@ final class CachedReader: ObjectReader {
             throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
         }
         if range.isEmpty { return EmptySource.shared }
+        if fill == nil, let bytes = smallObject() {
+            object.bucket.statistics.fromCache(Int(range.upperBound - range.lowerBound))
+            return BytesSource(bytes, Int(range.lowerBound)..<Int(range.upperBound))
+        }
         // The reader is allowed to read now.
         let fill = self.fill.take()
         fill?.begin()
         return CachedSource(object, range, fill, own: own, cache, loop)
+    }
+
+    /// All bytes of an object of one unit, if they are in the page cache. Cheaper than a source of its own.
+    private func smallObject() -> [UInt8]? {
+        guard metadata.size <= UInt64(CacheLayout.unit), metadata.crc32c == nil || object.bucket.isVerified(object),
+            let entry = cache.index.hit(SliceKey(object: object.key, index: 0)), UInt64(entry.length) == metadata.size,
+            case .bytes(let bytes) = File.readCached(entry.segment.descriptor, Int(entry.length), at: entry.offset),
+            CacheLayout.agree(bytes.span.bytes, [entry.crc32c])
+        else { return nil }
+        return bytes
     }
 
     func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource {

@@ -8,6 +8,8 @@ struct KnownObject: Sendable {
     let asked: UInt64
     /// The key of its bytes.
     let key: ObjectKey
+    /// Whether the bytes may be kept.
+    let isKept: Bool
     /// Whether the checksum of the whole object was compared.
     var isVerified = false
 }

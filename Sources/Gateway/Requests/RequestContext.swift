@@ -113,7 +113,7 @@ final class RequestContext {
     /// Whether the client wants no response that was not validated (RFC 9111, section 5.2.1.4).
     var wantsValidation: Bool {
         func has(_ field: StaticString) -> Bool {
-            guard let text = fields.list(field) else { return false }
+            guard fields.contains(field), let text = fields.list(field) else { return false }
             return Array(text.utf8).split(separator: UInt8(ascii: ",")).contains {
                 ASCII.isEqual(ASCII.trimmed($0).span, ignoringCase: "no-cache")
             }
