@@ -112,6 +112,6 @@ final class CacheDirectory: Sendable {
         guard copy >= 0, let stream = fdopendir(copy) else { throw CacheFault(SystemError("opendir")) }
         defer { closedir(stream) }
         return File.names(in: stream).filter { $0.utf8.count == 16 }.compactMap { UInt64($0, radix: 16) }
-            .filter { $0 < UInt64.max }.sorted()
+            .filter { $0 < UInt64.max / 2 }.sorted()
     }
 }

@@ -224,8 +224,13 @@ final class KnownObjects: Sendable {
     }
 
     private func forget(_ name: BytewiseString, _ state: inout State) {
-        state.new[name] = nil
+        if let known = state.new.removeValue(forKey: name) { state.newBytes -= KnownObjects.size(name, known) }
         state.old[name] = nil
+    }
+
+    /// What an object takes in memory, in bytes.
+    private static func size(_ name: BytewiseString, _ known: KnownObject) -> Int {
+        512 + 2 * name.utf8.count + known.metadata.attributes.pairBytes
     }
 
     private func keep(_ name: BytewiseString, _ known: KnownObject, _ state: inout State) {
@@ -233,9 +238,8 @@ final class KnownObjects: Sendable {
         if let last = state.new[name] ?? state.old[name], last.key == known.key, last.isVerified {
             known.isVerified = true
         }
-        if state.new.updateValue(known, forKey: name) == nil {
-            state.newBytes += 512 + 2 * name.utf8.count + known.metadata.attributes.pairBytes
-        }
+        let last = state.new.updateValue(known, forKey: name)
+        state.newBytes += KnownObjects.size(name, known) - (last.map { KnownObjects.size(name, $0) } ?? 0)
         state.old[name] = nil
         if state.newBytes > half { (state.old, state.new, state.newBytes) = (state.new, [:], 0) }
     }

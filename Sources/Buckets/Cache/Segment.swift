@@ -199,7 +199,7 @@ final class Segment: Sendable {
         }
         func number(_ index: Int) -> UInt64 { UInt64(littleEndian: bytes[(8 * index)..<(8 * index + 8)]) }
         guard Array(bytes[..<8]) == magic, number(1) == salt, number(5) == UInt64(checksum(bytes[..<40])),
-            Segment.name(number(2)) == name, number(3) == UInt64(status.st_size),
+            Segment.name(number(2)) == name, number(3) == UInt64(status.st_size), number(3) > CacheLayout.header,
             let queue = UInt8(exactly: number(4)).flatMap(CacheQueue.init)
         else {
             close(descriptor)

@@ -97,7 +97,7 @@ final class SegmentLog: Sendable {
         for segment in segments {
             // With the lock, so that the segment is not evicted before its entries are known.
             state.withLock { state in
-                guard state.directory === directory else { return }
+                guard state.directory === directory else { return segment.noteUnlinked() }
                 switch segment.queue {
                 case .small: state.small.insert(segment, at: 0)
                 case .main: state.main.insert(segment, at: 0)
@@ -255,8 +255,9 @@ final class SegmentLog: Sendable {
         victim.seal()
         unlink(victim, state.directory)
         var survivors: [(key: SliceKey, entry: SliceEntry)] = []
-        var gone = 0
+        var (gone, read) = (0, 0)
         victim.readTable { key, written in
+            read += 1
             guard let entry = index.find(key), entry.isAt(written) else { return }
             if entry.hits >= (victim.queue == .small ? 2 : 1) {
                 survivors.append((key, entry))
@@ -276,6 +277,8 @@ final class SegmentLog: Sendable {
                 gone += 1
             }
         }
+        // Otherwise what a damaged table does not name would keep the segment.
+        if read < victim.entryCount { gone += index.removeAll(in: victim) }
         evicted.add(gone, ordering: .relaxed)
         return true
     }

@@ -106,15 +106,17 @@ final class SliceFill: @unchecked Sendable {
 
     /// Adds a reader, if the fill reaches the slice soon.
     func join(for slice: UInt32) -> Bool {
-        state.withLock { state in
-            if case .ended = state.phase { return false }
+        let (isJoined, pause) = state.withLock { state -> (Bool, Pause?) in
+            if case .ended = state.phase { return (false, nil) }
             guard self.slices.contains(slice), slice >= state.slice, slice - state.slice <= SliceFill.lead else {
-                return false
+                return (false, nil)
             }
             state.readers += 1
             state.furthest = max(state.furthest, slice)
-            return true
+            return (true, state.pause.take())
         }
+        pause?.end()
+        return isJoined
     }
 
     /// Whether the fill reaches the slice soon.

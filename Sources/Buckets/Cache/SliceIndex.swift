@@ -143,6 +143,19 @@ final class SliceIndex: Sendable {
         }
     }
 
+    /// Removes the slices of a segment.
+    /// - Returns: Their number.
+    func removeAll(in segment: Segment) -> Int {
+        shards.reduce(0) { count, shard in
+            count
+                + shard.withLock { table in
+                    let keys = table.filter { $0.value.segment === segment }.keys
+                    for key in keys { table[key] = nil }
+                    return keys.count
+                }
+        }
+    }
+
     func removeAll() -> Int {
         var count = 0
         for shard in shards {

@@ -58,14 +58,12 @@ struct SliceWriter {
             case .success(.bytes(let count)):
                 read += count
                 buffered += count
-                fill.object.bucket.statistics.fromService(count)
+            case .success(.wait) where writing != nil:
+                // Readers get what is written before the service sends more.
+                if let fault = await finish(&writing, &progress) { return fault }
             case .success(.wait):
-                // Readers see what is written before there is more.
-                if writing != nil {
-                    if let fault = await finish(&writing, &progress) { return fault }
-                    continue
-                }
-                if await waits(buffered), buffered > 0, isKept {
+                if !isKept { buffered = 0 }
+                if await waits(buffered, read, of: length), buffered > 0 {
                     writing = write(slice, buffered, of: length, progress)
                     usesSecond.toggle()
                     buffered = 0
@@ -99,11 +97,13 @@ struct SliceWriter {
 
     /// Waits for bytes.
     /// - Returns: Whether those that are buffered should be written now.
-    private func waits(_ buffered: Int) async -> Bool {
+    private func waits(_ buffered: Int, _ read: Int, of length: Int) async -> Bool {
         if buffered >= SliceFill.batching.enough { return true }
         let pause = Pause()
         alarm.pause = pause
         fill.waits(on: pause)
+        // The last reader may have left just before.
+        if !fill.isWanted(read, of: length) { pause.end() }
         let loop = EventLoop.current
         if buffered > 0 { loop?.arm(timer, after: SliceFill.batching.delay) }
         await pause.wait { resume in source.whenReadable(resume) }
