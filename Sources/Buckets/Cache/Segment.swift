@@ -111,7 +111,11 @@ final class Segment: Sendable {
         let outcome = bytes.withUnsafeBytes { bytes in
             Result { () throws(CacheFault) in try calls.writeAll(descriptor, bytes, at: offset) }
         }
-        try outcome.get()
+        do throws(CacheFault) { try outcome.get() } catch {
+            // A later run reads the table up to this entry only.
+            seal()
+            throw error
+        }
     }
 
     // MARK: Coding

@@ -161,12 +161,13 @@ struct CacheAnswer: Sendable {
         guard let version = service.version(metadata), version.metadata == metadata else { return false }
         let start = version.bytes.startIndex
         return version.bytes[(start + Int(range.lowerBound))..<(start + Int(range.upperBound))]
-            .elementsEqualFast(body)
+            .isEqual(to: body)
     }
 }
 
 extension ArraySlice<UInt8> {
-    fileprivate func elementsEqualFast(_ other: [UInt8]) -> Bool {
+    /// Compares without the generic loop, which takes long in debug builds.
+    func isEqual(to other: [UInt8]) -> Bool {
         guard count == other.count else { return false }
         if other.isEmpty { return true }
         return withUnsafeBytes { left in other.withUnsafeBytes { memcmp(left.baseAddress!, $0.baseAddress!, $0.count) }

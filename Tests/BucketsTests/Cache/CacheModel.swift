@@ -253,7 +253,7 @@ final class CacheModel: @unchecked Sendable {
             faults.remaining.store(random(0..<12), ordering: .relaxed)
             faults.write.store(isOne(in: 2) ? ENOSPC : EIO, ordering: .relaxed)
         case 1: faults.allocate.store(isOne(in: 2) ? ENOSPC : EIO, ordering: .relaxed)
-        case 2: faults.most.store(random(1..<50_000), ordering: .relaxed)
+        case 2: faults.most.store(random(500..<50_000), ordering: .relaxed)
         default:
             faults.stop()
             clock.pass(seconds: 61)
@@ -274,7 +274,6 @@ final class CacheModel: @unchecked Sendable {
     private func trouble(_ side: Side, _ name: String) {
         let (kind, cut, piece) = (random(0..<8), random(0..<1_500_000), random(1000..<200_000))
         let (size, service) = (CacheModel.sizes.randomElement(using: &generator)!, service)
-        let bucket = side.fixture.bucket
         note("trouble \(kind)")
         service.with { state in
             switch kind {
@@ -285,7 +284,7 @@ final class CacheModel: @unchecked Sendable {
             case 4: state.beforePinned = { service.put(name, size) }
             case 5:
                 state.beforeStatAnswer = {
-                    await bucket.change(name) { _ = service.put(name, size) }
+                    await side.fixture.bucket.change(name) { _ = service.put(name, size) }
                     let number = service.with { $0.versions[name]?.last?.born ?? 0 }
                     side.acknowledged.withLock { $0[name] = max($0[name] ?? 0, number) }
                 }

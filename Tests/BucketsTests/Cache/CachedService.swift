@@ -234,10 +234,11 @@ private final class CachedServiceReader: ObjectReader, ByteSource {
             if !state.cuts.isEmpty { cut = state.cuts.removeFirst() }
             if state.wrongBodies > 0, !rest.isEmpty {
                 state.wrongBodies -= 1
-                state.troubles += 1
                 isWrong = true
                 rest[rest.index(before: rest.endIndex)] ^= 1
-                if state.noticesWrongBytes, !isWhole { return .failure(BucketError(otherBytes: "wrong bytes")) }
+                guard state.noticesWrongBytes, !isWhole else { return .success(()) }
+                state.troubles += 1
+                return .failure(BucketError(otherBytes: "wrong bytes"))
             }
             return .success(())
         }.get()
@@ -260,6 +261,7 @@ private final class CachedServiceReader: ObjectReader, ByteSource {
             let count = min(state.piece, rest.count, room, cut ?? .max, state.allowance ?? .max)
             if count == 0 { return .success(.wait) }
             if isWrong, state.noticesWrongBytes, count == rest.count {
+                state.troubles += 1
                 return .failure(BucketError(otherBytes: "wrong bytes"))
             }
             cut = cut.map { $0 - count }
