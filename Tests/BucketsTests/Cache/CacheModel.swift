@@ -161,6 +161,7 @@ final class CacheModel: @unchecked Sendable {
         gates = []
         for reader in readers { await reader.value }
         readers = []
+        service.with { $0.wrongNames = [] }
     }
 
     /// Many reads of a new object of one slice: they cause one read of the service.

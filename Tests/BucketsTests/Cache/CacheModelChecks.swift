@@ -91,7 +91,9 @@ extension CacheModel {
     /// An absent object must have been absent during the read, and any other failure must be the service's.
     private func compare(_ error: BucketError, _ name: String, _ begin: Beginning) {
         let (changes, troubles, versions, isFailing) = service.with {
-            ($0.changes, $0.troubles, $0.versions[name] ?? [], $0.fault != nil)
+            // A fill whose bytes were wrong may end a little later, with readers that came meanwhile.
+            let isWrong = error.isOfOtherBytes && $0.wrongNames.contains(name)
+            return ($0.changes, $0.troubles, $0.versions[name] ?? [], $0.fault != nil || isWrong)
         }
         if error.code == .objectNotFound {
             let wasAbsent = versions.contains { $0.metadata == nil && ($0.died ?? .max) > begin.changes }

@@ -40,6 +40,8 @@ final class CachedService: PinnedReads, @unchecked Sendable {
         var cuts: [Int] = []
         /// How many of the next bodies have a wrong byte.
         var wrongBodies = 0
+        /// The objects for whose reads wrong bytes were noticed.
+        var wrongNames: Set<String> = []
         /// Whether wrong bytes are noticed, as by a driver that compares the checksum of a whole object.
         var noticesWrongBytes = true
         /// The most bytes of a read, and whether each second read waits.
@@ -238,6 +240,7 @@ private final class CachedServiceReader: ObjectReader, ByteSource {
                 rest[rest.index(before: rest.endIndex)] ^= 1
                 guard state.noticesWrongBytes, !isWhole else { return .success(()) }
                 state.troubles += 1
+                state.wrongNames.insert(metadata.name)
                 return .failure(BucketError(otherBytes: "wrong bytes"))
             }
             return .success(())
@@ -262,6 +265,7 @@ private final class CachedServiceReader: ObjectReader, ByteSource {
             if count == 0 { return .success(.wait) }
             if isWrong, state.noticesWrongBytes, count == rest.count {
                 state.troubles += 1
+                state.wrongNames.insert(metadata.name)
                 return .failure(BucketError(otherBytes: "wrong bytes"))
             }
             cut = cut.map { $0 - count }

@@ -58,18 +58,18 @@ struct ReadCacheReaderTests {
 
     @Test("A slow reader does not hold the service's connection, and a fast one does not wait for it")
     func slow() async throws {
-        let fixture = await CacheFixture()
+        let (fixture, gate) = (await CacheFixture(), CacheGate())
         let service = fixture.service
         service.put("a", 20 * mebibyte)
         try await onLoop { () async throws in
             let slow = Task(executorPreference: EventLoop.current!) {
                 try await fixture.bucket.read("a") { count in
-                    // Waits until the fill has ended.
-                    if count == 0 { await eventually { fixture.cache.report.fills == 0 } }
+                    if count == 0 { await gate.wait() }
                 }
             }
             await eventually { service.with { $0.opens == 1 && $0.open == 0 } }
             #expect(service.with { $0.sent } <= 11 * mebibyte)
+            gate.open()
             #expect(try await fixture.bucket.read("a").isRight(service))
             #expect(try await slow.value.isRight(service))
         }

@@ -161,6 +161,27 @@ struct ReadCacheTests {
         await fixture.settled()
     }
 
+    @Test("An answer to a question that began during a change is not kept if it arrives after the change")
+    func lateAnswer() async throws {
+        let fixture = await CacheFixture()
+        let (service, bucket, gate) = (fixture.service, fixture.bucket, CacheGate())
+        service.put("a", 100_000)
+        try await onLoop { () async throws in
+            service.with { $0.beforeStatAnswer = { await gate.wait() } }
+            let late = await bucket.change("a") {
+                let late = Task(executorPreference: EventLoop.current!) { try await bucket.stat("a", mustAsk: true) }
+                await eventually { service.with { $0.stats } == 1 }
+                service.put("a", 200_000)
+                return late
+            }
+            gate.open()
+            #expect(try await late.value.0.size == 100_000)
+            #expect(try await bucket.stat("a", mustAsk: false).0.size == 200_000)
+            #expect(try await bucket.read("a").isRight(service))
+        }
+        await fixture.settled()
+    }
+
     @Test("An absent object is asked for again")
     func absent() async throws {
         let fixture = await CacheFixture()
