@@ -8,22 +8,12 @@ import System
 ///
 /// Safety: confined to its loop. A job on the pool uses only its own values, and a fill wakes it through the loop.
 final class CachedSource: DirectSource, @unchecked Sendable {
-    /// What is known of the slice that is being read.
-    private struct Slice {
-        var index: UInt32
-        var entry: SliceEntry
-        /// The checksums of its units; empty until they are read.
-        var units: [UInt32] = []
-        /// The end of the units that were checked since the slice's first byte.
-        var checked = 0
-    }
-
     private let object: CachedObject
     private let cache: ReadCache
     private let loop: EventLoop
     private var position: UInt64
     private let end: UInt64
-    private var slice: Slice?
+    private var slice: LocatedSlice?
     private var fill: SliceFill?
     /// The slices for which this read has made the service send them.
     private var own: Range<UInt32>
@@ -162,7 +152,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     // MARK: Slices on disk
 
     /// The slice at the position, if it is complete. It is looked up each time, because it may have been evicted.
-    private func located(_ index: UInt32) -> Slice? {
+    private func located(_ index: UInt32) -> LocatedSlice? {
         let key = SliceKey(object: object.key, index: index)
         let isNew = slice?.index != index
         guard let entry = isNew ? cache.index.hit(key) : cache.index.find(key) else {
@@ -171,11 +161,11 @@ final class CachedSource: DirectSource, @unchecked Sendable {
         }
         if let slice, slice.index == index, slice.entry.isAt(entry) { return slice }
         fill?.advance(to: index)
-        slice = Slice(index: index, entry: entry)
+        slice = LocatedSlice(index: index, entry: entry)
         return slice
     }
 
-    private func read(_ current: Slice, _ buffer: inout MutableRawSpan) throws -> SourceRead {
+    private func read(_ current: LocatedSlice, _ buffer: inout MutableRawSpan) throws -> SourceRead {
         let bytes = CacheLayout.bytes(of: current.index, size: metadata.size)
         guard Int(current.entry.length) == bytes.count else { return damaged(current) }
         var current = current
@@ -205,7 +195,8 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     }
 
     /// Reads a unit of which only a part is passed on.
-    private func readPart(_ current: Slice, _ unitStart: Int, _ length: Int, _ buffer: inout MutableRawSpan) throws
+    private func readPart(_ current: LocatedSlice, _ unitStart: Int, _ length: Int, _ buffer: inout MutableRawSpan)
+        throws
         -> SourceRead
     {
         let unit: [UInt8]
@@ -239,7 +230,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     }
 
     /// Compares whole units with their checksums.
-    private func check(_ bytes: RawSpan, _ current: Slice, from start: Int) -> Bool {
+    private func check(_ bytes: RawSpan, _ current: LocatedSlice, from start: Int) -> Bool {
         guard CacheLayout.agree(bytes, current.units[(start / CacheLayout.unit)...]) else { return false }
         noteChecked(start..<start + bytes.byteCount)
         return true
@@ -257,7 +248,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
 
     /// Reads the checksums behind the slice's bytes.
     /// - Returns: Whether they are there. If not, the source waits, or the slice is damaged.
-    private func readChecksums(_ current: Slice) -> Bool {
+    private func readChecksums(_ current: LocatedSlice) -> Bool {
         let entry = current.entry
         if CacheLayout.units(Int(entry.length)) == 1 {
             slice?.units = [entry.crc32c]
@@ -276,7 +267,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
         }
     }
 
-    private func take(checksums bytes: [UInt8], of current: Slice) -> Bool {
+    private func take(checksums bytes: [UInt8], of current: LocatedSlice) -> Bool {
         let units = stride(from: 0, to: bytes.count, by: 4).map { start in
             (0..<4).reduce(UInt32(0)) { $0 | UInt32(bytes[start + $1]) << UInt32(8 * $1) }
         }
@@ -295,7 +286,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     }
 
     /// Reads a unit on the pool.
-    private func readElsewhere(_ current: Slice, _ unitStart: Int, _ length: Int) -> SourceRead {
+    private func readElsewhere(_ current: LocatedSlice, _ unitStart: Int, _ length: Int) -> SourceRead {
         let offset = current.entry.offset + UInt64(unitStart)
         readElsewhere(current.entry.segment, length, at: offset) { source, unit in
             guard let unit, source.check(unit.span.bytes, current, from: unitStart) else {
@@ -324,12 +315,12 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     }
 
     /// Forgets a slice whose bytes are not those that were written. They are fetched again.
-    private func damaged(_ current: Slice) -> SourceRead {
+    private func damaged(_ current: LocatedSlice) -> SourceRead {
         forget(current)
         return miss(current.index)
     }
 
-    private func forget(_ current: Slice) {
+    private func forget(_ current: LocatedSlice) {
         cache.removeDamaged(current.index, current.entry, of: object)
         slice = nil
     }
@@ -369,7 +360,7 @@ final class CachedSource: DirectSource, @unchecked Sendable {
     private func ended(_ end: SliceFill.End, _ index: UInt32) throws(BucketError) -> SourceRead {
         fill.take()?.leave()
         switch end {
-        case .failed(let error) where error.isOfOtherBytes && whole != nil: throw error
+        case .failed(let error) where error.isOfOtherBytes && whole != nil && position > 0: throw error
         case .failed, .disk: goDirect()
         case .paused:
             isSlow = true

@@ -57,6 +57,8 @@ final class SliceFill: @unchecked Sendable {
         var slice: UInt32
         var progress = Progress()
         var readers = 1
+        /// Whether a reader is allowed to read.
+        var isAllowed = false
         /// The slice of the furthest reader.
         var furthest: UInt32
         var waiters: [@Sendable () -> Void] = []
@@ -168,11 +170,15 @@ final class SliceFill: @unchecked Sendable {
     /// Begins to fill, if it has not begun yet: a reader is allowed to read.
     func begin() {
         let begins = state.withLock { state -> Bool in
+            state.isAllowed = true
             guard case .opened = state.phase else { return false }
             state.phase = .filling
             return true
         }
-        guard begins else { return }
+        if begins { start() }
+    }
+
+    private func start() {
         loop.runHere {
             _ = Task(executorPreference: self.loop) { await self.run() }
         }
@@ -211,9 +217,11 @@ final class SliceFill: @unchecked Sendable {
 
     /// Continues with the response, whose body is read once a reader is allowed to. On the fill's loop.
     func open(_ reader: any ObjectReader) {
+        var isAllowed = false
         let openers = state.withLock { state -> [CheckedContinuation<End?, Never>]? in
             if state.readers == 0 { return nil }
-            state.phase = .opened
+            isAllowed = state.isAllowed
+            state.phase = isAllowed ? .filling : .opened
             defer { state.openers = [] }
             return state.openers
         }
@@ -223,6 +231,7 @@ final class SliceFill: @unchecked Sendable {
         }
         input = reader
         for opener in openers { opener.resume(returning: nil) }
+        if isAllowed { start() }
     }
 
     /// Ends the fill.

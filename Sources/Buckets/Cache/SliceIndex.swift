@@ -61,6 +61,16 @@ struct SliceEntry: Sendable {
     func isAt(_ other: SliceEntry) -> Bool { segment === other.segment && page == other.page }
 }
 
+/// What a reader knows of the slice that it reads.
+struct LocatedSlice {
+    let index: UInt32
+    var entry: SliceEntry
+    /// The checksums of its units; empty until they are read.
+    var units: [UInt32] = []
+    /// The end of the units that were checked since the slice's first byte.
+    var checked = 0
+}
+
 /// The slices that are complete on disk. In memory some 100 bytes for each. Any thread may use it.
 final class SliceIndex: Sendable {
     /// Of S3-FIFO: more hits are not counted.

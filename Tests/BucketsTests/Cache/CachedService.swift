@@ -283,6 +283,7 @@ private final class CachedServiceReader: ObjectReader, ByteSource {
 
     func whenReadable(_ resume: @escaping () -> Void) {
         let loop = EventLoop.current!
+        // Safety: called on this loop.
         nonisolated(unsafe) let resume = resume
         let waits = service.with { state in
             guard state.allowance == 0 else { return false }
