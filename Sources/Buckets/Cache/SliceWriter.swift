@@ -58,6 +58,7 @@ struct SliceWriter {
             case .success(.bytes(let count)):
                 read += count
                 buffered += count
+                fill.object.bucket.statistics.fromService(count)
             case .success(.wait) where writing != nil:
                 // Readers get what is written before the service sends more.
                 if let fault = await finish(&writing, &progress) { return fault }
