@@ -30,6 +30,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "pagetoken": fuzzPageToken
     case "uploadtoken": fuzzUploadToken
     case "uploadstate": fuzzUploadState
+    case "cachesegment": fuzzCacheSegment
     case "uploadmetadata": fuzzUploadMetadata
     case "patch": fuzzPatch
     case "multipart": fuzzMultipart

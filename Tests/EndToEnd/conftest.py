@@ -132,15 +132,30 @@ def launch(tmp_path):
 
 
 @pytest.fixture
-def disk(tmp_path):
+def mounted(tmp_path):
+    """Mounts disks for one test: a function of the size and of further options of mount(8). Returns the path."""
+    paths = []
+
+    def mount(size, *options):
+        path = tmp_path / f"disk{len(paths)}"
+        path.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", str(path)],
+                              capture_output=True)
+        if done.returncode != 0:
+            pytest.skip(f"a tmpfs can't be mounted: {done.stderr.decode().strip()}")
+        paths.append(path)
+        return path
+
+    yield mount
+    for path in paths:
+        if path.is_mount():
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.fixture
+def disk(mounted):
     """A disk of 8 MiB for one test."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)], capture_output=True)
-    if done.returncode != 0:
-        pytest.skip(f"a tmpfs can't be mounted: {done.stderr.decode().strip()}")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    return mounted("8m")
 
 
 class Target:

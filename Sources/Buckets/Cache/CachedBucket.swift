@@ -24,6 +24,8 @@ public struct CacheOutcome: Sendable, Equatable {
     public var result: Result
     /// Whether the bytes are kept.
     public var isStored = false
+    /// Whether bytes of a ``Result/stale`` version are from the service.
+    public var isForwarded = false
     /// Whether another read requested the bytes.
     public var isCollapsed = false
     /// How old the knowledge of the current version is, and how long it may be used, in seconds; nil without a
@@ -308,8 +310,8 @@ public final class CachedBucket: Sendable {
         }
         let slices = CacheLayout.slices(of: range)
         guard let missing = missing(slices, range, object) else { return read(object, result, nil, loop) }
-        let isPartial = missing != slices
-        let found: CacheOutcome.Result = isPartial ? .partial : result == .replaced ? .replaced : .miss
+        let found: CacheOutcome.Result =
+            result == .stale ? .stale : missing != slices ? .partial : result == .replaced ? .replaced : .miss
         let isRemembered = result == .hit || result == .stale
         if cache.isUsedEnough(name, object.metadata.name),
             let (fill, isNew) = cache.fill(for: object, missing, loop)
@@ -330,8 +332,8 @@ public final class CachedBucket: Sendable {
         do throws(BucketError) {
             let source = try await cache.read(object, range)
             let reader = DirectReader(object.metadata, range, source)
-            var outcome = outcome(.bypass, object)
-            outcome.isStored = false
+            var outcome = outcome(result == .stale ? .stale : .bypass, object)
+            outcome.isForwarded = true
             return CachedRead(reader: reader, outcome: counted(outcome), isRemembered: isRemembered)
         } catch {
             if error.code != .replaced { throw error }
@@ -386,6 +388,7 @@ public final class CachedBucket: Sendable {
     ) -> CachedRead {
         var outcome = outcome(result, object)
         outcome.isStored = fill != nil
+        outcome.isForwarded = fill != nil
         outcome.isCollapsed = isCollapsed
         let isRemembered = isRemembered ?? outcome.isRemembered
         return CachedRead(

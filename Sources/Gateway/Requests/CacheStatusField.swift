@@ -7,7 +7,7 @@ extension HeaderFields {
         var status =
             switch outcome.result {
             case .hit: "sluice; hit"
-            case .stale: "sluice; hit; detail=stale"
+            case .stale: outcome.isForwarded ? "sluice; fwd=miss; detail=stale" : "sluice; hit; detail=stale"
             case .validated: "sluice; fwd=stale; detail=validated"
             case .miss: "sluice; fwd=miss"
             case .partial: "sluice; fwd=partial"

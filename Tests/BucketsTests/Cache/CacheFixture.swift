@@ -140,7 +140,17 @@ final class CacheFixture: Sendable {
         }
     }
 
-    /// Waits until nothing runs any more.
+    /// Runs `body` on a loop, until nothing is left of its reads.
+    func run(
+        sourceLocation: SourceLocation = #_sourceLocation, _ body: @escaping @Sendable () async throws -> Void
+    ) async throws {
+        try await onLoop {
+            try await body()
+            await self.settled(sourceLocation: sourceLocation)
+        }
+    }
+
+    /// Waits until nothing runs any more. The loops of the reads must still run.
     func settled(sourceLocation: SourceLocation = #_sourceLocation) async {
         await eventually(sourceLocation: sourceLocation) {
             cache.liveSources.load(ordering: .relaxed) == 0 && cache.report.fills == 0 && service.with { $0.open } == 0

@@ -35,6 +35,8 @@ final class CacheModel: @unchecked Sendable {
     private let found = Lock<[String]>([])
     private let steps = Lock<[String]>([])
     let reads = Atomic<Int>(0)
+    /// The reads in progress by number, each with the service's failures before it and those it was beside.
+    let running = Lock<[Int: Int]>([:])
 
     init(_ seed: UInt64, _ loops: [EventLoop]) async {
         generator = SeededGenerator(seed)

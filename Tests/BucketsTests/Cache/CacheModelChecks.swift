@@ -15,15 +15,22 @@ extension CacheModel {
         var isFailing: Bool
     }
 
-    private func beginning(_ side: Side, _ name: String) -> Beginning {
+    private func beginning(_ side: Side, _ name: String, _ read: Int) -> Beginning {
         // In this order: a change that is acknowledged is counted.
         let acknowledged = side.acknowledged.withLock { $0[name] ?? 0 }
         let time = clock.now
-        return service.with { state in
+        var begin = service.with { state in
             Beginning(
                 changes: state.changes, troubles: state.troubles, time: time, acknowledged: acknowledged,
                 isFailing: state.fault != nil)
         }
+        // A request that another read has sent before may fail now, for this read too.
+        begin.troubles = running.withLock { running in
+            let earliest = running.values.reduce(begin.troubles, min)
+            running[read] = earliest
+            return earliest
+        }
+        return begin
     }
 
     /// Reads an object and compares the response with the service's history.
@@ -31,8 +38,9 @@ extension CacheModel {
         _ side: Side, _ name: String, _ range: ByteRange?, _ mustAsk: Bool, _ piece: Int, _ limit: Int,
         _ pause: (@Sendable (Int) async -> Void)?
     ) async {
-        let begin = beginning(side, name)
-        reads.add(1, ordering: .relaxed)
+        let read = reads.add(1, ordering: .relaxed).newValue
+        let begin = beginning(side, name, read)
+        defer { running.withLock { $0[read] = nil } }
         do {
             let answer = try await side.fixture.bucket.read(
                 name, range, mustAsk: mustAsk, piece: piece, limit: limit, pause: pause)
@@ -53,7 +61,9 @@ extension CacheModel {
 
     /// Asks for an object's metadata.
     func check(_ side: Side, _ name: String, mustAsk: Bool) async {
-        let begin = beginning(side, name)
+        let read = reads.add(1, ordering: .relaxed).newValue
+        let begin = beginning(side, name, read)
+        defer { running.withLock { $0[read] = nil } }
         do throws(BucketError) {
             let (metadata, outcome) = try await side.fixture.bucket.stat(name, mustAsk: mustAsk)
             compare(metadata, outcome, side, mustAsk, begin)

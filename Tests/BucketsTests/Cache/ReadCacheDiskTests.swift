@@ -17,15 +17,14 @@ struct ReadCacheDiskTests {
             for size in [10_000, 200_000, 3 * mebibyte] {
                 let fixture = await CacheFixture()
                 fixture.service.put("a", size)
-                try await onLoop { _ = try await fixture.bucket.read("a") }
-                await fixture.settled()
+                try await fixture.run { _ = try await fixture.bucket.read("a") }
                 if isRestarted {
                     await fixture.restart()
                     await eventually { fixture.cache.report.slices > 0 }
                 }
                 fixture.damage()
                 let sent = fixture.service.with { $0.sent }
-                try await onLoop {
+                try await fixture.run {
                     for round in 0..<2 {
                         let answer = try await fixture.bucket.read("a", .from(1, through: nil))
                         #expect(answer.isRight(fixture.service), "\(size), round \(round)")
@@ -34,7 +33,6 @@ struct ReadCacheDiskTests {
                 }
                 #expect(fixture.service.with { $0.sent } - sent == min(size, mebibyte))
                 #expect(fixture.cache.report.evicted.contains { $0 == ("damaged", 1) })
-                await fixture.settled()
             }
         }
     }
@@ -43,27 +41,25 @@ struct ReadCacheDiskTests {
     func restart() async throws {
         let fixture = await CacheFixture()
         for index in 0..<5 { fixture.service.put("a\(index)", 600_000 * index + 70_000) }
-        try await onLoop {
+        try await fixture.run {
             for index in 0..<5 { _ = try await fixture.bucket.read("a\(index)") }
         }
-        await fixture.settled()
         let (sent, slices) = (fixture.service.with { $0.sent }, fixture.cache.report.slices)
         await fixture.restart()
         await eventually { fixture.cache.report.slices == slices }
-        try await onLoop {
+        try await fixture.run {
             for index in 0..<5 {
                 let answer = try await fixture.bucket.read("a\(index)")
                 #expect(answer.isRight(fixture.service))
             }
         }
         #expect(fixture.service.with { $0.sent } == sent)
-        try await onLoop { () async throws in
+        try await fixture.run { () async throws in
             await fixture.cache.purge()
             #expect(fixture.cache.report.slices == 0)
             #expect(try await fixture.bucket.read("a4").isRight(fixture.service))
         }
         #expect(fixture.service.with { $0.sent } == sent + 2_470_000)
-        await fixture.settled()
         await fixture.stop()
     }
 
@@ -74,7 +70,7 @@ struct ReadCacheDiskTests {
         fixture.faults.most.store(100_000, ordering: .relaxed)
         fixture.faults.remaining.store(writes, ordering: .relaxed)
         fixture.faults.write.store(code, ordering: .relaxed)
-        try await onLoop {
+        try await fixture.run {
             for index in 0..<3 {
                 #expect(try await fixture.bucket.read("a\(index)").isRight(fixture.service))
             }
@@ -95,7 +91,6 @@ struct ReadCacheDiskTests {
                 if index > 3 { #expect(answer.outcome.result == .hit) }
             }
         }
-        await fixture.settled()
         await fixture.stop()
     }
 
@@ -103,7 +98,7 @@ struct ReadCacheDiskTests {
     func evictions() async throws {
         let fixture = await CacheFixture(.init(size: 16 << 20))
         for index in 0..<40 { fixture.service.put("a\(index)", 500_000 + 50_000 * index) }
-        try await onLoop { () async throws in
+        try await fixture.run { () async throws in
             var generator = SeededGenerator(3)
             for _ in 0..<300 {
                 let index = Int.random(in: 0..<40, using: &generator) * Int.random(in: 0..<40, using: &generator) / 40
@@ -112,7 +107,6 @@ struct ReadCacheDiskTests {
             }
         }
         #expect(fixture.cache.report.evicted.contains { $0.0 == "size" && $0.1 > 50 })
-        await fixture.settled()
         await eventually { fixture.cache.report.size <= 16 << 20 }
         let use = fixture.segments.count
         #expect(use * 2 * mebibyte == fixture.cache.report.size)
@@ -123,7 +117,7 @@ struct ReadCacheDiskTests {
     func wrongBytes() async throws {
         let fixture = await CacheFixture()
         fixture.service.put("a", 3 * mebibyte)
-        try await onLoop {
+        try await fixture.run {
             fixture.service.with { ($0.wrongBodies, $0.noticesWrongBytes) = (1, true) }
             await #expect(throws: BucketError.self) { try await fixture.bucket.read("a") }
             #expect(try await fixture.bucket.read("a").isRight(fixture.service))
@@ -140,6 +134,5 @@ struct ReadCacheDiskTests {
             }
             #expect(failures <= 1)
         }
-        await fixture.settled()
     }
 }

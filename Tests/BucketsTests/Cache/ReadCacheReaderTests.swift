@@ -16,7 +16,7 @@ struct ReadCacheReaderTests {
         let fixture = await CacheFixture()
         fixture.service.put("a", 4 * mebibyte)
         fixture.service.with { ($0.piece, $0.isSlow) = (50_000, true) }
-        try await onLoop {
+        try await fixture.run {
             // Opened, but not read.
             let opened = try await fixture.bucket.open("a", ReadPlan(), mustAsk: false)
             opened.reader.close()
@@ -33,7 +33,6 @@ struct ReadCacheReaderTests {
             #expect(try await stays.isRight(fixture.service))
             _ = try await left
         }
-        await fixture.settled()
         await fixture.stop()
     }
 
@@ -43,7 +42,7 @@ struct ReadCacheReaderTests {
         let service = fixture.service
         service.put("a", 4 * mebibyte)
         service.with { $0.allowance = 0 }
-        try await onLoop {
+        try await fixture.run {
             if !isFirst { _ = try await fixture.bucket.stat("a", mustAsk: false) }
             let task = Task(executorPreference: EventLoop.current!) { try await fixture.bucket.read("a", limit: 10) }
             await eventually { service.with { $0.opens + $0.pinned } == 1 }
@@ -53,7 +52,6 @@ struct ReadCacheReaderTests {
             _ = await task.result
             #expect(try await other.value.isRight(service))
         }
-        await fixture.settled()
     }
 
     @Test("A slow reader does not hold the service's connection, and a fast one does not wait for it")
@@ -61,7 +59,7 @@ struct ReadCacheReaderTests {
         let (fixture, gate) = (await CacheFixture(), CacheGate())
         let service = fixture.service
         service.put("a", 20 * mebibyte)
-        try await onLoop { () async throws in
+        try await fixture.run { () async throws in
             let slow = Task(executorPreference: EventLoop.current!) {
                 try await fixture.bucket.read("a") { count in
                     if count == 0 { await gate.wait() }
@@ -74,7 +72,6 @@ struct ReadCacheReaderTests {
             #expect(try await slow.value.isRight(service))
         }
         #expect(service.with { $0.sent } == 20 * mebibyte)
-        await fixture.settled()
     }
 
     @Test("A body that breaks off is continued by another request")
@@ -83,12 +80,11 @@ struct ReadCacheReaderTests {
             let fixture = await CacheFixture()
             fixture.service.put("a", 3 * mebibyte)
             fixture.service.with { $0.cuts = [cut] }
-            try await onLoop { () async throws in
+            try await fixture.run { () async throws in
                 #expect(try await fixture.bucket.read("a").isRight(fixture.service))
                 fixture.service.with { $0.cuts = [] }
                 #expect(try await fixture.bucket.read("a").isRight(fixture.service))
             }
-            await fixture.settled()
         }
     }
 
@@ -96,7 +92,7 @@ struct ReadCacheReaderTests {
     func forget() async throws {
         let fixture = await CacheFixture()
         fixture.service.put("a", mebibyte)
-        try await onLoop {
+        try await fixture.run {
             _ = try await fixture.bucket.read("a")
             #expect(fixture.cache.forget(bucket: "b", name: "a") && !fixture.cache.forget(bucket: "c", name: nil))
             _ = try await fixture.bucket.stat("a", mustAsk: false)
@@ -105,7 +101,6 @@ struct ReadCacheReaderTests {
             #expect(try await fixture.bucket.read("a").isRight(fixture.service))
             #expect(fixture.cache.report.slices == 1)
         }
-        await fixture.settled()
     }
 
     @Test("No more fills than allowed, and objects are kept at their second use if so configured")
@@ -113,7 +108,7 @@ struct ReadCacheReaderTests {
         let fixture = await CacheFixture(.init(fills: 1, minimumUses: 2))
         fixture.service.put("a", mebibyte)
         fixture.service.put("b", mebibyte)
-        try await onLoop {
+        try await fixture.run {
             for (round, slices) in [0, 1, 1].enumerated() {
                 let answer = try await fixture.bucket.read("a")
                 #expect(answer.isRight(fixture.service) && answer.outcome.isStored == (round == 1))
@@ -126,6 +121,5 @@ struct ReadCacheReaderTests {
             #expect(fixture.cache.report.fills <= 1)
             held.reader.close()
         }
-        await fixture.settled()
     }
 }

@@ -16,7 +16,7 @@ struct ReadCacheTests {
         for freshness in [ReadCache.Freshness.forever, .limited(30_000_000_000)] {
             let fixture = await CacheFixture(.init(freshness: freshness))
             fixture.service.put("a", 3 * mebibyte + 5)
-            try await onLoop {
+            try await fixture.run {
                 let first = try await fixture.bucket.read("a")
                 #expect(first.outcome.result == .miss && first.outcome.isStored && first.isRight(fixture.service))
                 let asked = fixture.service.requests
@@ -33,7 +33,6 @@ struct ReadCacheTests {
                 #expect(fixture.service.with { $0.stats } == (freshness == .forever ? 1 : 2))
                 #expect(fixture.service.with { $0.opens + $0.pinned } == 1)
             }
-            await fixture.settled()
         }
     }
 
@@ -42,7 +41,7 @@ struct ReadCacheTests {
         let fixture = await CacheFixture(.init(freshness: .validate))
         fixture.service.put("large", 100_000)
         fixture.service.put("small", 65_536)
-        try await onLoop {
+        try await fixture.run {
             for round in 0..<3 {
                 let large = try await fixture.bucket.read("large")
                 #expect(large.outcome.result == (round == 0 ? .miss : .validated) && large.isRight(fixture.service))
@@ -57,7 +56,6 @@ struct ReadCacheTests {
             let new = try await fixture.bucket.read("large")
             #expect(new.outcome.result == .replaced && new.metadata.size == 200_000 && new.isRight(fixture.service))
         }
-        await fixture.settled()
     }
 
     @Test("Ranges fetch the slices that they need, once")
@@ -72,7 +70,7 @@ struct ReadCacheTests {
             (.suffix(9), mebibyte), (.from(16_383, through: 2 * one + 16_384), mebibyte),
             (.from(5, through: nil), 0), (.from(4 * one, through: 9 * one), 0),
         ]
-        try await onLoop {
+        try await fixture.run {
             var sent = 0
             for (range, count) in ranges {
                 for piece in [65_536, 1000, 40_000] {
@@ -88,7 +86,6 @@ struct ReadCacheTests {
             #expect(none.range.isEmpty)
             for _ in 0..<2 { #expect(try await fixture.bucket.read("empty").body.isEmpty) }
         }
-        await fixture.settled()
     }
 
     @Test("Many readers of an object that is not there cause one read of it")
@@ -103,9 +100,9 @@ struct ReadCacheTests {
                 }
                 for try await answer in group { #expect(answer.isRight(fixture.service)) }
             }
+            await fixture.settled()
         }
         #expect(fixture.service.with { [$0.opens, $0.pinned, $0.sent] } == [1, 0, 20 * mebibyte])
-        await fixture.settled()
     }
 
     @Test("A version that is replaced between the question and the read begins again")
@@ -113,7 +110,7 @@ struct ReadCacheTests {
         let fixture = await CacheFixture()
         fixture.service.put("a", 3 * mebibyte)
         let service = fixture.service
-        try await onLoop {
+        try await fixture.run {
             _ = try await fixture.bucket.stat("a", mustAsk: false)
             service.with { $0.beforePinned = { service.put("a", 2 * mebibyte) } }
             let answer = try await fixture.bucket.read("a")
@@ -124,7 +121,6 @@ struct ReadCacheTests {
             service.delete("a")
             await #expect(throws: BucketError.self) { try await fixture.bucket.read("a", mustAsk: true) }
         }
-        await fixture.settled()
     }
 
     @Test("A gateway sees its own changes, also those that fail and those that overlap a question")
@@ -132,7 +128,7 @@ struct ReadCacheTests {
         let fixture = await CacheFixture()
         let service = fixture.service
         service.put("a", mebibyte)
-        try await onLoop {
+        try await fixture.run {
             let bucket = fixture.bucket
             _ = try await bucket.read("a")
             await bucket.change("a") { _ = service.put("a", 2 * mebibyte) }
@@ -158,7 +154,6 @@ struct ReadCacheTests {
             #expect(try await bucket.stat("a", mustAsk: false).0.size == 500_000)
             #expect(try await bucket.read("a").isRight(service))
         }
-        await fixture.settled()
     }
 
     @Test("An answer to a question that began during a change is not kept if it arrives after the change")
@@ -166,7 +161,7 @@ struct ReadCacheTests {
         let fixture = await CacheFixture()
         let (service, bucket, gate) = (fixture.service, fixture.bucket, CacheGate())
         service.put("a", 100_000)
-        try await onLoop { () async throws in
+        try await fixture.run { () async throws in
             service.with { $0.beforeStatAnswer = { await gate.wait() } }
             let late = await bucket.change("a") {
                 let late = Task(executorPreference: EventLoop.current!) { try await bucket.stat("a", mustAsk: true) }
@@ -179,13 +174,12 @@ struct ReadCacheTests {
             #expect(try await bucket.stat("a", mustAsk: false).0.size == 200_000)
             #expect(try await bucket.read("a").isRight(service))
         }
-        await fixture.settled()
     }
 
     @Test("An absent object is asked for again")
     func absent() async throws {
         let fixture = await CacheFixture()
-        try await onLoop { () async throws in
+        try await fixture.run { () async throws in
             for count in 1...2 {
                 await #expect(throws: BucketError.self) { try await fixture.bucket.read("a") }
                 #expect(fixture.service.requests == count)
@@ -200,14 +194,13 @@ struct ReadCacheTests {
             // What was known is forgotten.
             await #expect(throws: BucketError.self) { try await fixture.bucket.read("a") }
         }
-        await fixture.settled()
     }
 
     @Test("The last version is served while the service fails, if it may be")
     func stale() async throws {
         let fixture = await CacheFixture(.init(freshness: .validate, staleIfError: 60))
         fixture.service.put("a", mebibyte)
-        try await onLoop {
+        try await fixture.run {
             let bucket = fixture.bucket
             _ = try await bucket.read("a")
             for code in [BucketError.Code.unavailable, .timedOut, .overloaded] {
@@ -224,7 +217,27 @@ struct ReadCacheTests {
             fixture.service.with { $0.fault = nil }
             #expect(try await bucket.read("a").outcome.result == .validated)
         }
-        await fixture.settled()
+    }
+
+    @Test("A stale version is called stale, even if the last bytes of it are still on their way")
+    func staleFill() async throws {
+        let fixture = await CacheFixture(.init(freshness: .validate, staleIfError: 60))
+        let service = fixture.service
+        service.put("a", mebibyte)
+        service.with { $0.allowance = 0 }
+        try await fixture.run {
+            let bucket = fixture.bucket
+            let first = Task(executorPreference: EventLoop.current!) { try await bucket.read("a") }
+            await eventually { fixture.cache.report.fills == 1 }
+            service.with { $0.fault = BucketError(.unavailable) }
+            let second = Task(executorPreference: EventLoop.current!) { try await bucket.read("a") }
+            await eventually { service.with { $0.stats } == 1 }
+            service.allow(nil)
+            let answer = try await second.value
+            #expect(answer.isRight(service) && answer.outcome.result == .stale)
+            #expect(answer.outcome.isForwarded && answer.outcome.isCollapsed)
+            #expect(try await first.value.outcome.result == .miss)
+        }
     }
 }
 

@@ -41,13 +41,13 @@ def chain(real, launch, tmp_path):
     rules.write_text(RULES)
     (tmp_path / "cache").mkdir(mode=0o700)
 
-    def start(freshness, more="", settings="", directory=tmp_path / "cache"):
+    def start(freshness, more="", settings="", directory=tmp_path / "cache", state="[+] cache"):
         store = proxy.store(real)
         cached = launch(
             buckets=f"  photos: {{ {store}, cache: {{ freshness: {freshness}{more} }} }}\n", rules=rules,
             extra=f"cache: {{ directory: {directory}, size: 256MiB, reserve: 0{settings} }}\n{LIMITS}")
         other = launch(buckets=f"  photos: {{ {real.store()} }}\n", rules=rules, extra=LIMITS)
-        wait_until(lambda: "[+] cache" in cached.readiness()[1], what="the cache")
+        wait_until(lambda: state in cached.readiness()[1], what="the cache")
         return types.SimpleNamespace(
             real=real, proxy=proxy, server=cached, client=wire_client.Wire(cached), other=wire_client.Wire(other))
 

@@ -152,3 +152,30 @@ def test_the_directory_goes(chain, name, tmp_path, what):
     gone(chain)
 
 
+def test_a_read_only_disk(chain, name, mounted):
+    chain = chain("forever", directory=mounted("64m", "ro") / "cache", state="[-] cache failed")
+    chain.other.stored(name, LARGE)
+    for _ in range(2):
+        is_read(chain, name)
+    status, notes = chain.server.readiness()
+    assert status == 200 and '[-] cache failed: "broken: ' in notes, notes
+    gone(chain)
+
+
+def test_the_disk_is_unmounted(chain, name, mounted):
+    path = mounted("128m")
+    chain = chain("forever", directory=path / "cache")
+    chain.other.stored(name, LARGE)
+    is_read(chain, name)
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    assert list(path.iterdir()) == []
+    is_read(chain, name)
+    for number in range(4):
+        chain.other.stored(f"{name}-{number}", OTHER)
+        is_read(chain, f"{name}-{number}", OTHER)
+    # It begins anew where nothing is mounted.
+    chain.server.stop()
+    chain.server.start()
+    is_read(chain, name)
+    assert chain.server.readiness()[0] == 200
+    gone(chain)
