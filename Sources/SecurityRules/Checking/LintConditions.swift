@@ -289,8 +289,8 @@ struct ConditionLints {
             return true
         }
         switch lints.code.operations[node] {
-        case .all(let list), .any(let list):
-            for operand in lints.operands(list) { pass(wanted, unverified, to: Int(operand)) }
+        case .all(let list): pass(wanted, unverified, to: list, onlyFirst: .whenTrue)
+        case .any(let list): pass(wanted, unverified, to: list, onlyFirst: .whenFalse)
         case .conditional(let condition, let first, let second):
             pass(.both, unverified.isEmpty ? [] : .both, to: Int(condition))
             pass(wanted, unverified, to: Int(first))
@@ -302,6 +302,16 @@ struct ConditionLints {
         default: return false
         }
         return true
+    }
+
+    /// Where all operands must have a value, a claim is enough in one of them, so only the first address is reported.
+    private mutating func pass(_ wanted: Wanted, _ unverified: Wanted, to list: OperandList, onlyFirst: Wanted) {
+        var unverified = unverified
+        for operand in lints.operands(list).map({ Int($0) }) {
+            pass(wanted, unverified, to: operand)
+            let ways = onlyFirst == .whenTrue ? whenTrue[operand] : whenFalse[operand]
+            if ways.contains(.unverified) { unverified.subtract(onlyFirst) }
+        }
     }
 
     private mutating func pass(_ wanted: Wanted, _ unverified: Wanted, to node: Int) {
@@ -322,7 +332,7 @@ struct ConditionLints {
     private mutating func warnOfEmail(_ node: Int) {
         lints.warn(
             "An address in a token proves nothing before it is verified: anyone can sign up with another person's.",
-            at: Int32(node), hint: "add: && request.auth.token.email_verified")
+            at: Int32(node), hint: "require request.auth.token.email_verified as well")
     }
 
     // MARK: Metadata
