@@ -139,7 +139,8 @@ import Testing
 
     @Test(arguments: [
         (".*@example.com", "The dot in 'example.com' matches any character. | write [.] for a dot: example[.]com"),
-        (".*@a[.]example.com", "The dot in 'example.com'"), ("(.*@b[.]c|.*@d.e)", "The dot in 'd.e'"),
+        (".*@a[.]example.com", "The dot in 'example.com'"), (".*example.com", "The dot in 'example.com'"),
+        ("(.*@b[.]c|.*@d.e)", "The dot in 'd.e'"),
         (".*@example[.]com.*", "such as 'example.com.example.org'"), (".*@example\\\\.com.+$", "without '.+'"),
         ("@example[.]com", "begin with '.*@'"), ("^@example\\\\.com$", "begin with '.*@'"),
     ])

@@ -14,26 +14,21 @@ struct Mentions: OptionSet {
     static let incomingEntry = Mentions(rawValue: 8)
 }
 
-/// The ways in which a condition can have a value.
+/// The ways in which a condition can have a value. Those that need something trusted do not matter and are left out.
 private struct Ways: OptionSet {
     var rawValue: UInt8
 
-    /// Without a claim that matters here.
+    /// Without an address.
     static let plain = Ways(rawValue: 1)
     /// By a comparison of an address that may be unverified.
     static let unverified = Ways(rawValue: 2)
-    /// With something trusted.
-    static let trusted = Ways(rawValue: 4)
 
     func or(_ other: Ways) -> Ways { union(other) }
 
     func and(_ other: Ways) -> Ways {
         guard !isEmpty, !other.isEmpty else { return [] }
-        var ways: Ways = []
-        if contains(.plain), other.contains(.plain) { ways.insert(.plain) }
-        if contains(.trusted) || other.contains(.trusted) { ways.insert(.trusted) }
-        let (own, others) = (subtracting(.trusted), other.subtracting(.trusted))
-        if !own.isEmpty, !others.isEmpty, own.union(others).contains(.unverified) { ways.insert(.unverified) }
+        var ways = intersection(other).intersection(.plain)
+        if union(other).contains(.unverified) { ways.insert(.unverified) }
         return ways
     }
 }
@@ -230,12 +225,12 @@ struct ConditionLints {
             let result = result(function)
             let arguments = argumentMentions(list)
             var (yes, no) = (whenTrue[result], whenFalse[result])
-            if arguments.contains(.trusted) { (yes, no) = (yes.and(.trusted), no.and(.trusted)) }
+            if arguments.contains(.trusted) { (yes, no) = ([], []) }
             if isUnverified(arguments, result) { yes = yes.and(.unverified) }
             return (yes, no)
         default: break
         }
-        if mentions[node].contains(.trusted) { return (.trusted, .trusted) }
+        if mentions[node].contains(.trusted) { return ([], []) }
         guard mentions[node].contains(.email) else { return (.plain, .plain) }
         if case .binary(.notEqual, _, _) = lints.code.operations[node] { return (.plain, .unverified) }
         return (.unverified, .plain)
