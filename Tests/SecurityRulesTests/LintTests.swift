@@ -125,6 +125,7 @@ import Testing
         #expect(try found("isAdmin() && email() == 'b'") == ["5:49:"])
         #expect(try found("isAdmin() || verified()") == ["5:49:"])
         #expect(try found("isEqual(email(), 'a') || isEqual('b', request.auth.uid)") == ["1:"])
+        #expect(try found("isEqual('b', request.auth.uid) || isEqual(email(), 'a')") == ["35:"])
         #expect(try found("hasDomain(email(), 'b.c')") == ["7:43:"])
         #expect(try found("hasDomain(email(), 'b.c') && verified()") == [])
     }
