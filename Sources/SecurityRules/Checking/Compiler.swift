@@ -52,6 +52,8 @@ struct Compiler {
     }
 
     var facts: [FunctionFacts] = []
+    /// The functions, each after those that it calls. Only valid without recursion.
+    private(set) var calleesFirst: [Int32] = []
     /// The enclosing scopes, from the file inwards.
     var scopes: [Scope] = []
     /// The parameters and let bindings of the function that is being compiled.
@@ -88,6 +90,7 @@ struct Compiler {
         checkCalls()
         guard !sink.hasErrors else { return }
         for warning in typeWarnings { sink.warning(warning.message, at: warning.span) }
+        for warning in Lints.warnings(self) { sink.warning(warning.message, at: warning.span, hint: warning.hint) }
     }
 
     // MARK: Match blocks
@@ -323,6 +326,7 @@ struct Compiler {
                 }
             } else {
                 states[number] = 2
+                calleesFirst.append(Int32(number))
                 for callee in facts[number].calls {
                     heights[number] = max(heights[number], heights[Int(callee)])
                     facts[number].reads.formUnion(facts[Int(callee)].reads)

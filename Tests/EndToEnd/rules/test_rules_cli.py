@@ -62,6 +62,26 @@ def test_check_warns_of_lists_at_a_fixed_depth(tmp_path):
     assert f"{path}:3:29: warning: This allows no list of the folder" in err and "{fileName=**}" in err
 
 
+@pytest.mark.parametrize("condition,message,hint", [
+    ("request.path[0] == 'images'", "always 'b', never 'images'", "request.path[3]"),
+    ("request.method == 'write'", "request.method is never 'write'.", "['create', 'update', 'delete']"),
+    ("request.auth.token.email == 'a@b.c'", "before it is verified", "request.auth.token.email_verified"),
+    ("request.auth.token.email_verified && request.auth.token.email.matches('.*@b.c')",
+     "The dot in 'b.c' matches any character.", "b[.]c"),
+    ("request.auth.uid == 5", "request.auth.uid is a string", "compare it with a string"),
+    ("resource.metadata.owner != 'a'", "If resource.metadata['owner'] is not set", "'owner' in resource.metadata"),
+])
+def test_check_warns_of_conditions_that_mean_something_else(rules, condition, message, hint):
+    rules.write_text("rules_version = '2';\nservice firebase.storage { match /b/{bucket}/o/{file=**} {\n"
+                     f"  allow get: if {condition};\n}} }}\n")
+    status, out, err = sluice("rules", "check", rules)
+    assert (status, out) == (0, f"{rules}: no errors, 1 warning\n")
+    assert f"{rules}:3:" in err and message in err and hint in err.partition("hint: ")[2]
+    issue, = json.loads(sluice("rules", "check", rules, "--format", "json")[1])["issues"]
+    assert issue["severity"] == "WARNING" and message in issue["description"]
+    assert issue["sourcePosition"]["line"] == 3
+
+
 def test_check_continues_after_an_unreadable_file(rules):
     missing = rules.with_name("missing.rules")
     status, out, err = sluice("rules", "check", missing, rules)
