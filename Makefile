@@ -58,7 +58,7 @@ DOCUMENTS = $(DESTDIR)$(PREFIX)/share/doc/sluice
 DIST ?= .dist
 dist deb test-package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
-.PHONY: run test check test-release soak capabilities lint bench fuzz sanitize clean libraries test-tools browser
+.PHONY: run test check test-release build-release-tests soak capabilities lint bench fuzz sanitize clean libraries test-tools browser package-tools
 .PHONY: dist deb install test-package alerts
 
 # CI sets RUN_FLAGS, so that it need not build again.
@@ -87,13 +87,15 @@ check: libraries test-tools .venv/installed
 
 # Runs the Swift tests in release configuration too, because undefined behaviour may go unnoticed in a debug build. The
 # memory tests run last; their limits are those of a release build.
-test-release: libraries test-tools .venv/installed .venv-upstreams/installed
-	swift build --build-tests $(RELEASE_TEST_FLAGS)
+test-release: libraries test-tools .venv/installed .venv-upstreams/installed build-release-tests
 	@env -u SLUICE_UPSTREAMS Tests/quiet .build-release-tests/swift-tests.log \
 		swift test --skip-build --skip $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
 	@Tests/quiet .build-release-tests/client-tests.log \
 		swift test --skip-build --filter $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
 	SLUICE=$$(swift build --show-bin-path $(RELEASE_TEST_FLAGS))/sluice $(PYTEST) 2 $(MEMORY_TESTS)
+
+build-release-tests: libraries
+	swift build --build-tests $(RELEASE_TEST_FLAGS)
 
 # Runs an hour of mixed load and plots the resident memory: .soak/memory.svg.
 soak: libraries test-tools .venv/installed .venv-upstreams/installed
@@ -112,8 +114,7 @@ static-%:
 	swift build $(STATIC) --product $*
 
 # What is released, in .dist: programs that need no Swift, its tarball, debug symbols, SBOM and SHA-256 sums.
-dist: libraries
-	@.ci/install $(PACKAGE_TOOLS)
+dist: libraries package-tools
 	mkdir -p .dist
 	for program in $(PROGRAMS); do \
 	    env $(STAMP) $(MAKE) --no-print-directory static-$$program; \
@@ -204,6 +205,9 @@ libraries:
 
 test-tools:
 	@.ci/install $(TEST_TOOLS)
+
+package-tools:
+	@.ci/install $(PACKAGE_TOOLS)
 
 browser:
 	@.ci/install $(BROWSER)

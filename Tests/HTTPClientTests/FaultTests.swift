@@ -439,7 +439,10 @@ struct FaultTests {
             peer.waitForEnd()
             ends.continuation.yield(1)
         }
-        let upstream = server.upstream()
+        let upstream = server.upstream {
+            $0.firstByteTimeout = 120_000_000_000
+            $0.progressTimeout = 120_000_000_000
+        }
         let task = Task(executorPreference: TestLoop.loop) {
             let body: RequestBody = place == 2 ? .pipe(RequestBodyPipe(length: 5)) : .none
             let exchange = upstream.start(ClientRequest("PUT", "/x", body: body))

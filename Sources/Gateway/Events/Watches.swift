@@ -15,7 +15,12 @@ public final class Watches: Sendable {
     }
     private let state = Lock(State())
 
-    public init() {}
+    private let limit: Int
+
+    public convenience init() { self.init(limit: Watches.maximum) }
+
+    /// - Parameter limit: Replaces ``maximum``.
+    init(limit: Int) { self.limit = limit }
 
     /// The number of requests that wait now.
     public var count: Int { state.withLock { $0.count } }
@@ -40,13 +45,13 @@ public final class Watches: Sendable {
     /// - Throws: ``Problem`` with `overloaded`.
     func enter() throws(Problem) {
         let isFree = state.withLock { state in
-            if state.count >= Watches.maximum { return false }
+            if state.count >= limit { return false }
             state.count += 1
             return true
         }
         if isFree { return }
         throw Problem(
-            .overloaded, "Too many requests wait for changes.", cause: "\(Watches.maximum) watches",
+            .overloaded, "Too many requests wait for changes.", cause: "\(limit) watches",
             field: ("retry-after", "5"))
     }
 

@@ -25,7 +25,8 @@ private struct HidingPolicy: Policy {
 struct WatchTests {
     private let directory = TemporaryDirectory()
     private let driver: DirectoryBucket
-    private let watches = Watches()
+    private let watches = Watches(limit: WatchTests.limit)
+    private static let limit = 20
     private let policy = CurrentPolicy(HidingPolicy())
     private let client: Client
 
@@ -80,7 +81,7 @@ struct WatchTests {
         let first = await client.send("GET", target(0))
         #expect(names(first) == ["a"] && events(first)[0]["type"] as? String == "finalized")
         #expect(events(first)[0]["size"] as? String == "1" && events(first)[0]["sequence"] as? String == "1")
-        let pending = await waiting(target(try sequence(first), prefix: "im", wait: 30))
+        let pending = await waiting(target(try sequence(first), prefix: "im", wait: 60))
         await put("other")
         await put("images/a")
         let reply = await pending.reply
@@ -96,7 +97,7 @@ struct WatchTests {
     }
 
     @Test func whatOthersChangeMovesTheNumber() async throws {
-        let pending = await waiting(target(0, prefix: "images/", wait: 30))
+        let pending = await waiting(target(0, prefix: "images/", wait: 60))
         await put("other", "secret/x")
         watches.end()
         let reply = await pending.reply
@@ -171,8 +172,8 @@ struct WatchTests {
 
     @Test func tooManyAreRejected() async throws {
         var pending: [Client.Pending] = []
-        for _ in 0..<Watches.maximum { pending.append(await client.begin("GET", target(0, wait: 60))) }
-        await eventually { watches.waiting == Watches.maximum }
+        for _ in 0..<WatchTests.limit { pending.append(await client.begin("GET", target(0, wait: 60))) }
+        await eventually { watches.waiting == WatchTests.limit }
         let over = await client.send("GET", target(0, wait: 60))
         #expect(over.status == 503 && over.code == "overloaded" && over.fields["retry-after"] == "5")
         await put("a")
