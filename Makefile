@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
 LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev libyaml-dev libexpat1-dev pkg-config
-TEST_TOOLS := curl iproute2 nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev
+TEST_TOOLS := curl iproute2 nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev libz3-4
 # A page in it uploads in Tests/EndToEnd/uploads/test_browser.py.
 BROWSER := chromium
 # Swift would begin all tests at once: connections stay idle for longer than their limit while a thousand others run.

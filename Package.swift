@@ -103,6 +103,10 @@ let package = Package(
         .target(
             name: "RulesTesting", dependencies: ["SecurityRules", "Wire", "YAML"],
             swiftSettings: strict),
+        .target(name: "CSolver"),
+        .target(
+            name: "RulesAnalysis", dependencies: ["SecurityRules", "Wire", "CSolver"],
+            swiftSettings: strict),
         .target(
             name: "Console",
             dependencies: [
@@ -140,7 +144,7 @@ let package = Package(
             name: "CLI",
             dependencies: [
                 "Configuration", "Console", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials",
-                "System", "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Telemetry",
+                "System", "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "RulesAnalysis", "Telemetry",
                 "ClientCommands", "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
@@ -240,6 +244,9 @@ let package = Package(
         .testTarget(
             name: "RulesTestingTests",
             dependencies: ["RulesTesting", "SecurityRules", "Wire", "YAML"], swiftSettings: tests),
+        .testTarget(
+            name: "RulesAnalysisTests", dependencies: ["RulesAnalysis", "SecurityRules", "Wire"],
+            swiftSettings: tests),
         // The same file in both language modes, as in an app.
         .target(
             name: "AppSamples5", dependencies: ["SluiceStorage"], path: "Tests/AppSamples/Mode5",

@@ -58,6 +58,7 @@ import Testing
             ]
         ),
         ("RulesTesting", ["SecurityRules", "Wire", "YAML"]),
+        ("RulesAnalysis", ["SecurityRules", "Wire", "CSolver"]),
         (
             "Console",
             [
@@ -84,7 +85,7 @@ import Testing
             [
                 "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
                 "Credentials", "Buckets", "Identity", "Telemetry", "Gateway", "Configuration",
-                "RulesTesting", "Console", "ClientCommands", "ArgumentParser", "Logging",
+                "RulesTesting", "RulesAnalysis", "Console", "ClientCommands", "ArgumentParser", "Logging",
             ]
         ),
     ]

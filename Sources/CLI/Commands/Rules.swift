@@ -7,8 +7,11 @@ import Wire
 /// `sluice rules …`: tools for writing rules, one file for each subcommand. See `docs/writing-rules.md`.
 struct Rules: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Check, test, explain and format Security Rules.",
-        subcommands: [RulesCheck.self, RulesTest.self, RulesExplain.self, RulesFormat.self])
+        abstract: "Check, test, explain, format, compare and prove Security Rules.",
+        subcommands: [
+            RulesCheck.self, RulesTest.self, RulesExplain.self, RulesFormat.self, RulesDiffCommand.self,
+            RulesProve.self,
+        ])
 }
 
 /// The format that a subcommand prints.
@@ -25,8 +28,10 @@ enum RulesStatus {
     static let unreadable = ExitCode(2)
     /// `rules explain`: the request is denied.
     static let denied = ExitCode(3)
-    /// `rules explain`: the decision depends on a value that was not given.
+    /// `rules explain`: the decision depends on a value that was not given. `rules diff`: a question was not decided.
     static let undecided = ExitCode(4)
+    /// `rules diff`: Z3 is not installed.
+    static let noSolver = ExitCode(5)
 }
 
 /// Rules from a file.

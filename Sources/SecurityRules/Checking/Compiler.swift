@@ -73,7 +73,7 @@ struct Compiler {
         self.sink = sink
     }
 
-    mutating func compile() {
+    mutating func compile(lints: Bool) {
         if tree.version != 2 {
             sink.warning(
                 "Ruleset uses old version (version [1]). Please update to the latest version (version [2]).",
@@ -90,6 +90,7 @@ struct Compiler {
         checkCalls()
         guard !sink.hasErrors else { return }
         for warning in typeWarnings { sink.warning(warning.message, at: warning.span) }
+        guard lints else { return }
         for warning in Lints.warnings(self) { sink.warning(warning.message, at: warning.span, hint: warning.hint) }
     }
 

@@ -31,6 +31,11 @@ public struct Ruleset: Sendable {
     public static func load(
         source: String, fileName: String = "storage.rules"
     ) throws(RulesetError) -> Ruleset {
+        try load(source: source, fileName: fileName, lints: true)
+    }
+
+    /// - Parameter lints: Whether to warn about conditions that cannot mean what is written.
+    package static func load(source: String, fileName: String, lints: Bool) throws(RulesetError) -> Ruleset {
         guard source.utf8.count <= maximumSourceLength else {
             let diagnostic = Diagnostic(
                 severity: .error, fileName: fileName, message: "The source has more than \(maximumSourceLength) bytes.")
@@ -43,7 +48,7 @@ public struct Ruleset: Sendable {
             throw RulesetError(diagnostics: parser.sink.diagnostics.sorted())
         }
         var compiler = Compiler(text, parser.tree, parser.sink)
-        compiler.compile()
+        compiler.compile(lints: lints)
         let diagnostics = compiler.sink.diagnostics.sorted()
         guard !compiler.sink.hasErrors else { throw RulesetError(diagnostics: diagnostics) }
         let program = Program(compiler)

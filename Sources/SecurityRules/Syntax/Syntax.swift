@@ -8,7 +8,7 @@ struct Name: Sendable {
 typealias ExpressionID = Int32
 
 /// Binary operators that always evaluate both operands.
-enum BinaryOperator: String, Sendable, CaseIterable {
+package enum BinaryOperator: String, Sendable, CaseIterable {
     case add = "+"
     case subtract = "-"
     case multiply = "*"
