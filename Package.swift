@@ -170,6 +170,9 @@ let package = Package(
             name: "RulesBenchmark", dependencies: ["SecurityRules", "CAllocations"],
             path: "Benchmarks/Rules", swiftSettings: strict),
         .executableTarget(
+            name: "AnalysisBenchmark", dependencies: ["RulesAnalysis", "SecurityRules", "Wire"],
+            path: "Benchmarks/Analysis", swiftSettings: strict),
+        .executableTarget(
             name: "IdentityBenchmark",
             dependencies: ["Identity", "OpenSSL", "Wire", "System", "CAllocations", "COpenSSL"],
             path: "Benchmarks/Identity", swiftSettings: strict),

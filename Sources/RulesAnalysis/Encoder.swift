@@ -113,6 +113,7 @@ final class Encoder {
     // MARK: Expressions
 
     func evaluate(_ id: ResolvedRules.NodeID) -> Outcome {
+        guard !terms.isTooLarge else { return .failure }
         let outer = node
         defer { node = outer }
         node = id

@@ -50,6 +50,12 @@ extension Encoder {
         case (.map, .string(let term)), (.inputMap, .string(let term)), (.request, .string(let term)),
             (.incoming, .string(let term)), (.existing, .string(let term)):
             if let name = terms.text(term) { return member(object, name) }
+            if case .inputMap(let map) = object {
+                let field = inputs.computedField(map, term)
+                var outcome = Outcome()
+                outcome.add(field.value, when: field.present, terms)
+                return outcome
+            }
             return unknown("index", [object, key], "any", "a computed key")
         case (.list(let elements), .int(let term)):
             var outcome = Outcome()

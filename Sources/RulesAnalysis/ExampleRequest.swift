@@ -29,7 +29,7 @@ package struct ExampleRequest: Sendable, Equatable {
     /// The object's name.
     package var name: String { segments.joined(separator: "/") }
 
-    init(_ method: Method) {
+    package init(_ method: Method) {
         self.method = method
         if method == .create || method == .update { incoming = [:] }
     }
@@ -52,7 +52,7 @@ package struct ExampleRequest: Sendable, Equatable {
     }
 
     /// Decides the request. Documents that the example does not have are absent, and are added to it.
-    mutating func isAllowed(by rules: Ruleset) -> Bool? {
+    package mutating func isAllowed(by rules: Ruleset) -> Bool? {
         for _ in 0..<8 {
             switch rules.decide(request) {
             case .allowed: return true
@@ -73,10 +73,10 @@ extension ExampleRequest {
         self.init(inputs.method)
         let path = inputs.path
         let parts = path.front + [path.middle].compactMap(\.self) + path.back
-        let joined = parts.map { model.string($0) }
-        segments = joined.flatMap { $0.utf8.split(separator: UInt8(ascii: "/")).map { String($0) ?? "" } }
-        if path.middle == nil, segments.count != parts.count { segments = joined.map { $0.isEmpty ? "x" : $0 } }
-        guard !segments.contains(where: { $0.isEmpty || $0.utf8.contains(UInt8(ascii: "/")) }) else { return nil }
+        // Segments that the formula does not have can be any.
+        let texts = parts.map { model.string($0) }.map { $0.isEmpty ? "x" : $0 }
+        segments = texts.flatMap { $0.utf8.split(separator: UInt8(ascii: "/")).map { String($0) ?? "" } }
+        guard segments.count >= parts.count, path.middle != nil || segments.count == parts.count else { return nil }
         let bucket = model.string(inputs.bucket)
         if !bucket.isEmpty { self.bucket = bucket }
         let reader = ExampleReader(model: model, inputs: inputs)
@@ -144,6 +144,13 @@ private struct ExampleReader {
                 result[text] = value(free, depth + 1)
             } else if case .string(let term)? = field.value.cases.first?.value {
                 result[text] = .string(model.string(term))
+            }
+        }
+        for (key, present, value) in map.computed where model.bool(present) {
+            let text = BytewiseString(model.string(key))
+            if result[text] == nil {
+                result[text] =
+                    map.content == .strings ? .string(model.string(value.string)) : self.value(value, depth + 1)
             }
         }
         for number in 0..<Int(clamping: min(model.int(map.others), Int128(Self.maximumOthers))) {

@@ -27,11 +27,15 @@ final class Inputs {
     struct Map {
         let name: String
         let content: MapContent
+        /// How many maps and lists it is in.
+        let depth: Int
         fileprivate(set) var fields: [Characters: (present: Term, value: Outcome)] = [:]
         /// The keys of `fields`, in the order in which the rules name them.
         fileprivate(set) var keys: [Characters] = []
         /// The number of further keys.
         let others: Term
+        /// Keys that the rules compute, with a presence and a value of their own.
+        fileprivate(set) var computed: [(key: Term, present: Term, value: FreeValue)] = []
         /// The tags and variables of values, for building a request.
         fileprivate(set) var values: [Characters: FreeValue] = [:]
     }
@@ -56,6 +60,7 @@ final class Inputs {
     /// A list of unknown content.
     struct List {
         let name: String
+        let depth: Int
         let size: Term
         /// The elements whose membership was asked, and the elements at constant indices.
         fileprivate(set) var members: [(element: Symbol, isMember: Term)] = []
@@ -97,6 +102,7 @@ final class Inputs {
     private(set) var preferences: [Term] = []
     /// The opaque results, and where they came from.
     private(set) var approximations: [Int: Approximation] = [:]
+    private var freeValues: [BytewiseString: FreeValue] = [:]
     private var records: [RecordKey: Outcome] = [:]
     private(set) var recordValues: [RecordKey: RecordValue] = [:]
     private(set) var token: Int = -1
@@ -181,7 +187,8 @@ final class Inputs {
                 made += definitions[index].make(self)
                 index += 1
             }
-            if before == (links.count, definitions.count, maps.map(\.keys.count)) { return constraints + made }
+            let isDone = before == (links.count, definitions.count, maps.map(\.keys.count))
+            if isDone || terms.isTooLarge { return constraints + made }
         }
     }
 
@@ -233,12 +240,15 @@ final class Inputs {
 
     // MARK: Values of unknown type
 
-    func freeValue(_ name: String) -> FreeValue {
+    /// The variables of a value, by its name.
+    func freeValue(_ name: String, depth: Int = 0) -> FreeValue {
+        if let known = freeValues[BytewiseString(name)] { return known }
         let value = FreeValue(
             tag: terms.variable("\(name)_tag", .int), bool: terms.variable("\(name)_bool", .bool),
             int: terms.variable("\(name)_int", .int), string: terms.variable("\(name)_string", .string),
-            time: terms.variable("\(name)_time", .int), list: makeList("\(name)_list"),
-            map: makeMap("\(name)_map", .anything))
+            time: terms.variable("\(name)_time", .int), list: makeList("\(name)_list", depth: depth),
+            map: makeMap("\(name)_map", .anything, depth: depth))
+        freeValues[BytewiseString(name)] = value
         require(inRange(value.tag, 0, Int128(FreeValue.types.count - 1)))
         prefer(terms.less(value.tag, terms.int(FreeValue.knownTypes)))
         require(isInteger(value.int))
@@ -269,17 +279,17 @@ final class Inputs {
         return outcome
     }
 
-    private func makeMap(_ name: String, _ content: MapContent) -> Int {
+    private func makeMap(_ name: String, _ content: MapContent, depth: Int = 0) -> Int {
         let others = terms.variable("\(name)_others", .int)
         require(terms.lessOrEqual(terms.int(0), others))
-        maps.append(Map(name: name, content: content, others: others))
+        maps.append(Map(name: name, content: content, depth: depth, others: others))
         return maps.count - 1
     }
 
-    private func makeList(_ name: String) -> Int {
+    private func makeList(_ name: String, depth: Int) -> Int {
         let size = terms.variable("\(name)_size", .int)
         require(terms.lessOrEqual(terms.int(0), size))
-        lists.append(List(name: name, size: size))
+        lists.append(List(name: name, depth: depth, size: size))
         return lists.count - 1
     }
 
@@ -293,7 +303,7 @@ final class Inputs {
         switch maps[map].content {
         case .strings: value = Outcome(.string(terms.variable("\(name)_string", .string)), terms)
         case .anything:
-            let made = freeValue(name)
+            let made = freeValue(name, depth: maps[map].depth + 1)
             free = made
             value = outcome(made, name)
         }
@@ -301,6 +311,30 @@ final class Inputs {
         maps[map].keys.append(key)
         maps[map].values[key] = free
         return (present, value)
+    }
+
+    /// The presence and the value of a key that the rules compute. It is only known to be one of the named keys if it
+    /// equals one, and its value is then not linked to the other.
+    func computedField(_ map: Int, _ key: Term) -> (present: Term, value: Outcome) {
+        let name = "\(maps[map].name)_key\(maps[map].computed.count)"
+        if let index = maps[map].computed.firstIndex(where: { $0.key == key }) {
+            let known = maps[map].computed[index]
+            return (known.present, outcome(of: known.value, maps[map].content, "\(maps[map].name)_key\(index)"))
+        }
+        let present = terms.variable("\(name)_set", .bool)
+        let value = freeValue(name, depth: maps[map].depth + 1)
+        maps[map].computed.append((key, present, value))
+        define("computed \(name)") { [terms] inputs in
+            inputs.maps[map].keys.map { named in
+                let isSame = terms.equal(key, terms.string(named))
+                return terms.implies(isSame, terms.equal(present, inputs.field(map, named).present))
+            }
+        }
+        return (present, outcome(of: value, maps[map].content, name))
+    }
+
+    private func outcome(of value: FreeValue, _ content: MapContent, _ name: String) -> Outcome {
+        content == .strings ? Outcome(.string(value.string), terms) : outcome(value, name)
     }
 
     /// Whether a list contains an element.
@@ -316,7 +350,7 @@ final class Inputs {
     func element(_ list: Int, _ index: Int) -> Outcome {
         let name = "\(lists[list].name)_at\(index)"
         if let known = lists[list].elements[index] { return outcome(known, name) }
-        let value = freeValue(name)
+        let value = freeValue(name, depth: lists[list].depth + 1)
         lists[list].elements[index] = value
         return outcome(value, name)
     }

@@ -16,6 +16,8 @@ struct Model {
     init?(_ text: Substring, _ terms: Terms) {
         self.terms = terms
         var reader = ModelReader(text)
+        // A formula without variables has no values.
+        if reader.isAtEnd { return }
         guard reader.skip("(") else { return nil }
         while reader.skip("(") {
             guard let name = reader.word(), let value = reader.value(), reader.skip(")") else { return nil }
@@ -86,6 +88,13 @@ private struct ModelReader {
 
     private mutating func skipSpace() {
         while index < bytes.count, bytes[index] <= 0x20 { index += 1 }
+    }
+
+    var isAtEnd: Bool {
+        mutating get {
+            skipSpace()
+            return index == bytes.count
+        }
     }
 
     mutating func skip(_ token: String) -> Bool {

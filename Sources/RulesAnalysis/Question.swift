@@ -12,9 +12,10 @@ final class Question {
     private var constraints: [Term] = []
     /// Whether a request may reach a limit of the engine.
     private var isLimited = false
-    private var comparisons: [[Regex]: RegexComparison?] = [:]
+    private let comparisons: RegexComparisons
 
     init(_ search: Search, _ method: Method, _ shape: PathShape) {
+        comparisons = search.comparisons
         inputs = Inputs(terms, method, shape)
         let encoder = { [inputs] (rules: AnalyzedRules, label: String) in
             Encoder(rules.resolved, fileName: rules.rules.fileName, label: label, inputs)
@@ -109,11 +110,11 @@ final class Question {
         for (_, tests) in tests.sorted(by: { $0.key.id < $1.key.id }) where tests.count <= Self.maximumTests {
             for (index, a) in tests.enumerated() {
                 for b in tests[(index + 1)...] {
-                    if let forth = comparison(a.regex, b.regex) {
+                    if let forth = comparisons.compare(a.regex, b.regex) {
                         if forth.isIncluded { facts.append(terms.implies(a.term, b.term)) }
                         if forth.isDisjoint { facts.append(terms.not(terms.and(a.term, b.term))) }
                     }
-                    if let back = comparison(b.regex, a.regex), back.isIncluded {
+                    if let back = comparisons.compare(b.regex, a.regex), back.isIncluded {
                         facts.append(terms.implies(b.term, a.term))
                     }
                 }
@@ -124,14 +125,6 @@ final class Question {
 
     /// The largest number of regular expressions on one string that are compared with each other.
     private static let maximumTests = 24
-
-    private func comparison(_ a: Regex, _ b: Regex) -> RegexComparison? {
-        let key = [a, b]
-        if let known = comparisons[key] { return known }
-        let made = RegexComparison(a, b)
-        comparisons[key] = .some(made)
-        return made
-    }
 
     private func collect(_ term: Term, _ variables: inout Set<Term>, _ seen: inout Set<Term>) {
         guard seen.insert(term).inserted else { return }

@@ -4,8 +4,8 @@
 /// The solver gets the result as a fact: its own search for such a proof often does not end.
 struct RegexComparison {
     /// The limits of states and of the work on them. Beyond them nothing is known.
-    private static let maximumStates = 2_000
-    private static let maximumWork = 200_000
+    private static let maximumStates = 600
+    private static let maximumWork = 60_000
 
     /// Whether each text that the first matches is matched by the second; whether no text is matched by both.
     private(set) var isIncluded = true
@@ -41,6 +41,19 @@ struct RegexComparison {
         var next: State = []
         for regex in state { regex.addDerivatives(character, followedBy: [], &next) }
         return next
+    }
+}
+
+/// Comparisons that have been made.
+final class RegexComparisons {
+    private var made: [[Regex]: RegexComparison?] = [:]
+
+    /// The comparison of two expressions; nil if it is too large.
+    func compare(_ a: Regex, _ b: Regex) -> RegexComparison? {
+        if let known = made[[a, b]] { return known }
+        let comparison = RegexComparison(a, b)
+        made[[a, b]] = .some(comparison)
+        return comparison
     }
 }
 

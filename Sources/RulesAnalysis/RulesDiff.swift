@@ -63,7 +63,7 @@ package struct RulesDiff: Sendable {
         var examples: [Int: [ExampleRequest]] = [:]
         var open: [Int: (methods: [Method], obstacles: [Obstacle])] = [:]
         for method in Method.allCases {
-            let result = search.run(method)
+            let result = search.run(method, hints: examples)
             changed.formUnion(result.changed)
             var isProven = true
             for (statement, answer) in result.answers.sorted(by: { $0.key < $1.key }) {

@@ -5,6 +5,7 @@ struct SMTText {
     private let terms: Terms
     private var uses: [Int32: Int] = [:]
     private var names: [Int32: String] = [:]
+    private var definitions = 0
     /// Keys: names of our own.
     private var functions: Set<String> = []
     private(set) var lines: [String] = []
@@ -43,7 +44,9 @@ struct SMTText {
             let parts = operands.map { write($0) }
             let text = "(\(symbol(operation, operands)) \(parts.joined(separator: " "))\(Self.suffix(operation)))"
             guard uses[term.id, default: 0] > 1 else { return text }
-            let name = "t\(term.id)"
+            // Numbered in order: equal formulas of different questions have equal texts.
+            let name = "t\(definitions)"
+            definitions += 1
             lines.append("(define-fun \(name) () \(terms.sort(term).rawValue) \(text))")
             names[term.id] = name
             return name

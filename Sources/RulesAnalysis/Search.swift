@@ -49,6 +49,10 @@ package struct Search {
     let excludesOthers: Bool
     /// Whether it asks for requests that a statement matches but does not allow.
     let isInverted: Bool
+    /// The comparisons of regular expressions, which many questions share.
+    let comparisons = RegexComparisons()
+    /// Whether the engine must confirm examples. Without it only proofs mean something.
+    private let confirms: Bool
     private let solver: Solver
     /// The time at which to stop, in milliseconds.
     private let deadline: Int64
@@ -56,8 +60,9 @@ package struct Search {
     package init(
         _ subject: AnalyzedRules, also: AnalyzedRules? = nil, unless: AnalyzedRules? = nil,
         excludesOthers: Bool = false,
-        isInverted: Bool = false, _ solver: Solver, milliseconds: Int
+        isInverted: Bool = false, confirms: Bool = true, _ solver: Solver, milliseconds: Int
     ) {
+        self.confirms = confirms
         self.subject = subject
         self.also = also
         self.unless = unless
@@ -76,13 +81,28 @@ package struct Search {
     }
 
     /// Answers for one method: is there a request that a statement allows, under the conditions of this search?
-    package func run(_ method: Method) -> Result {
+    /// - Parameter hints: Examples for other methods, by the statement. They are tried first.
+    package func run(_ method: Method, hints: [Int: [ExampleRequest]] = [:]) -> Result {
         var result = Result()
         for (index, statement) in subject.resolved.statements.enumerated() where statement.methods.contains(method) {
             result.answers[index] = .proven
         }
         guard !result.answers.isEmpty else { return result }
-        for shape in shapes(method) { run(Question(self, method, shape), &result) }
+        for (index, examples) in hints where result.answers[index] != nil {
+            if let example = examples.lazy.compactMap({ adapt($0, to: method, statement: index) }).first {
+                result.answers[index] = .example(example)
+                result.changed.insert(index)
+            }
+        }
+        for shape in shapes(method) {
+            guard Solver.now() < deadline else {
+                for (index, answer) in result.answers {
+                    if case .proven = answer { result.answers[index] = .undetermined([.limit("the time limit")]) }
+                }
+                break
+            }
+            run(Question(self, method, shape), &result)
+        }
         return result
     }
 
@@ -111,7 +131,7 @@ package struct Search {
         for index in result.answers.keys.sorted() {
             if question.isChanged(index) { result.changed.insert(index) }
             if case .example = result.answers[index] { continue }
-            if question.formula(index) != question.terms.no { open.append(index) }
+            if question.terms.isTooLarge || question.formula(index) != question.terms.no { open.append(index) }
         }
         guard !open.isEmpty else { return }
         if open.count > 1, case .proven = ask(question, open) { return }
@@ -157,12 +177,13 @@ package struct Search {
     private func check(_ question: Question, _ formulas: [Term]) -> (Response, [Obstacle]) {
         let left = deadline - Solver.now()
         guard left > 0 else { return (.unknown(""), [.limit("the time limit")]) }
+        guard !question.terms.isTooLarge else { return (.unknown(""), [.limit("the size of the rules")]) }
         var script = SMTText(question.terms)
         let all = question.relevant(to: formulas) + formulas
         script.assert(all + question.regexFacts(all))
         let obstacles = question.obstacles(script.variables.map(\.name))
         let time = min(Int(left), Self.questionTime)
-        switch solver.evaluate(script.script(milliseconds: time), milliseconds: time) {
+        switch solver.evaluate(script.script, milliseconds: time) {
         case .ended(let limit): return (.unknown(""), obstacles + [.limit(limit)])
         case .text(let text):
             let response = Response(text, question.terms)
@@ -174,11 +195,30 @@ package struct Search {
     /// The example in its smallest form, if the engine confirms it.
     private func confirmed(_ example: ExampleRequest?, _ question: Question) -> ExampleRequest? {
         guard var example else { return nil }
-        if excludesOthers || isInverted { return example }
+        guard confirms else { return example }
         guard holds(&example) else { return nil }
         var shrinker = Shrinker(example, holds: holds)
         shrinker.run()
         return shrinker.example
+    }
+
+    /// An example for another method, if it is one for this method too, and because of the same statement.
+    private func adapt(_ example: ExampleRequest, to method: Method, statement: Int) -> ExampleRequest? {
+        var adapted = ExampleRequest(method)
+        (adapted.bucket, adapted.segments, adapted.uid, adapted.token) =
+            (example.bucket, example.segments, example.uid, example.token)
+        (adapted.parameters, adapted.time, adapted.documents) = (example.parameters, example.time, example.documents)
+        if method != .list { adapted.existing = example.existing ?? (method == .create ? nil : [.size: .int(1)]) }
+        if adapted.incoming != nil { adapted.incoming = example.incoming ?? example.existing ?? [.size: .int(1)] }
+        guard confirms, holds(&adapted) else { return nil }
+        func isAllowed(_ example: ExampleRequest) -> Bool {
+            let allowing = subject.rules.explain(example.request).blocks.last?.rules.last
+            return allowing?.range == subject.resolved.statements[statement].range
+        }
+        guard isAllowed(adapted) else { return nil }
+        var shrinker = Shrinker(adapted, holds: holds)
+        shrinker.run()
+        return isAllowed(shrinker.example) ? shrinker.example : adapted
     }
 
     private func holds(_ example: inout ExampleRequest) -> Bool {
@@ -216,10 +256,9 @@ enum Response {
 }
 
 extension SMTText {
-    /// The whole script: options, assertions, the check and the request for the values of all variables.
-    func script(milliseconds: Int) -> String {
+    /// The whole script: assertions, the check and the request for the values of all variables.
+    var script: String {
         let values = variables.isEmpty ? "" : "(get-value (\(variables.map(\.name).joined(separator: " "))))"
-        return "(set-option :timeout \(milliseconds))\n(set-option :produce-models true)\n"
-            + lines.joined(separator: "\n") + "\n(check-sat)\n" + values + "\n"
+        return lines.joined(separator: "\n") + "\n(check-sat)\n" + values + "\n"
     }
 }

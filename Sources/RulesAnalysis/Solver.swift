@@ -33,6 +33,11 @@ package final class Solver {
         case ended(String)
     }
 
+    /// The largest number of responses that are kept.
+    private static let maximumKept = 2_000
+
+    /// The responses to scripts that were decided. Methods and lengths of paths often have the same formula.
+    private var kept: [BytewiseString: String] = [:]
     private var process: (id: pid_t, socket: Int32)?
 
     /// Starts the process.
@@ -66,6 +71,18 @@ package final class Solver {
 
     /// Evaluates a script of SMT-LIB 2. `milliseconds` limits the time of each check.
     func evaluate(_ script: String, milliseconds: Int) -> Response {
+        let key = BytewiseString(script)
+        if let known = kept[key] { return .text(known) }
+        let header = "(set-option :timeout \(milliseconds))\n(set-option :produce-models true)\n"
+        let response = evaluate(whole: header + script, milliseconds: milliseconds)
+        if case .text(let text) = response, text.utf8.starts(with: "sat".utf8) || text.utf8.starts(with: "unsat".utf8) {
+            if kept.count >= Self.maximumKept { kept = [:] }
+            kept[key] = text
+        }
+        return response
+    }
+
+    private func evaluate(whole script: String, milliseconds: Int) -> Response {
         if process == nil {
             do { try start() } catch { return .ended("\(error)") }
         }

@@ -34,6 +34,9 @@ final class Terms {
         case apply(TermOperator, [Term])
     }
 
+    /// The largest number of terms of a question that is asked.
+    private static let maximumTerms = 60_000
+
     private(set) var nodes: [Node] = []
     private(set) var sorts: [Sort] = []
     private var known: [Node: Term] = [:]
@@ -45,6 +48,9 @@ final class Terms {
         _ = intern(.bool(true), .bool)
         _ = intern(.bool(false), .bool)
     }
+
+    /// Whether the question has too many terms. Its formulas are then not complete.
+    var isTooLarge: Bool { nodes.count > Self.maximumTerms }
 
     subscript(term: Term) -> Node { nodes[Int(term.id)] }
 

@@ -166,6 +166,46 @@ import Wire
         #expect(!diff.opened.open.isEmpty || !diff.opened.changes.isEmpty)
     }
 
+    /// Maps that contain each other's keys have no end.
+    @Test func nestedMapsEnd() throws {
+        let diff = try diff(
+            Self.condition("request.auth.token == request.auth.token.role"),
+            Self.condition(
+                "request.auth.token.role == request.auth.token.role.role || request.auth.token.x == request.auth.token")
+        )
+        #expect(diff.statements == 1)
+    }
+
+    @Test(arguments: [
+        ("false", "request.auth.uid in firestore.get(/databases/(default)/documents/teams/$(uid)).data.members"),
+        ("false", "firestore.get(/databases/(default)/documents/teams/$(uid)).data.roles[request.auth.uid] == 'admin'"),
+        ("false", "true"), ("false", "request.params.x == 'y'"),
+    ])
+    func findsOpeningsThatReadLittle(_ old: String, _ new: String) throws {
+        let (before, after) = (try Self.rules(Self.condition(old)), try Self.rules(Self.condition(new)))
+        let diff = RulesDiff(from: before, to: after, try Solver(), milliseconds: 10_000)
+        #expect(diff.opened.changes.first?.examples.count == 1, "\(diff.text("old", "new", explains: true))")
+        #expect(diff.opened.open.isEmpty)
+    }
+
+    @Test func statementsThatAreUseless() throws {
+        let rules = try Self.rules(
+            """
+            allow get: if request.auth.uid == null;
+            allow list: if request.auth != null;
+            allow read: if request.auth.uid == uid || request.auth != null;
+            allow create: if request.resource.size >= 0 || true;
+            allow delete: if uid == 'a' && uid == 'b';
+            allow update: if request.auth.uid == uid;
+            """)
+        let found = StatementFindings.warnings(rules, try Solver(), milliseconds: 10_000)
+        #expect(
+            found.map { "\($0.range?.lowerBound.line ?? 0) \($0.message)" } == [
+                "3 This statement never allows a request.", "4 Other statements allow all that this one allows.",
+                "6 This condition always holds.", "7 This statement never allows a request.",
+            ])
+    }
+
     @Test func deepConditionsEnd() throws {
         let deep = String(repeating: "!(", count: 40) + "request.auth != null" + String(repeating: ")", count: 40)
         let diff = try diff(Self.condition(deep), Self.condition("request.auth != null"))

@@ -1,4 +1,5 @@
 import ArgumentParser
+import RulesAnalysis
 import RulesTesting
 import SecurityRules
 import Wire
@@ -11,7 +12,7 @@ struct RulesCheck: ParsableCommand {
         discussion: """
             Findings go to standard error as text, or to standard output as JSON. The JSON has one line for each file, \
             {"fileName", "issues": […]}, with issues as in the API of Firebase Rules. Exit status: 0 no errors, 1 \
-            errors (with --warnings-as-errors: or warnings), 2 a file can't be read, 64 wrong usage.
+            errors (with --warnings-as-errors: or warnings), 2 a file can't be read, 5 --prove without Z3, 64 wrong usage.
             """)
 
     @Argument(help: "The rules files; - is standard input.")
@@ -26,6 +27,13 @@ struct RulesCheck: ParsableCommand {
 
     @Option(help: "text or json.")
     var format = OutputFormat.text
+
+    @Flag(
+        help: """
+            Also warn of statements that never allow a request or whose requests others allow too, and of conditions \
+            that always hold; 5 seconds for each file. Needs Z3 (apt-get install libz3-4).
+            """)
+    var prove = false
 
     @Flag(help: "Treat warnings as errors.")
     var warningsAsErrors = false
@@ -48,6 +56,7 @@ struct RulesCheck: ParsableCommand {
                 if warningsAsErrors { isFine = false }
             }
         }
+        let solver = prove ? try AnalysisOptions.startSolver() : nil
         var isReadable = true
         for file in files {
             let source: String
@@ -58,7 +67,7 @@ struct RulesCheck: ParsableCommand {
                 isReadable = false
                 continue
             }
-            let diagnostics = Self.diagnostics(source, TextFile.name(file))
+            let diagnostics = Self.diagnostics(source, TextFile.name(file), solver)
             report(diagnostics, source, TextFile.name(file))
             isFine =
                 isFine
@@ -70,10 +79,11 @@ struct RulesCheck: ParsableCommand {
         if !isFine { throw RulesStatus.findings }
     }
 
-    private static func diagnostics(_ source: String, _ name: String) -> [Diagnostic] {
+    private static func diagnostics(_ source: String, _ name: String, _ solver: Solver?) -> [Diagnostic] {
         do {
             let rules = try Ruleset.load(source: source, fileName: name)
-            return (rules.diagnostics + rules.fixedDepthListWarnings()).sorted()
+            let proven = solver.map { StatementFindings.warnings(rules, $0, milliseconds: 5_000) } ?? []
+            return (rules.diagnostics + rules.fixedDepthListWarnings() + proven).sorted()
         } catch {
             return error.diagnostics
         }

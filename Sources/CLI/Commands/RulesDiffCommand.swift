@@ -65,7 +65,10 @@ struct AnalysisOptions: ParsableArguments {
     }
 
     /// Starts the solver. Without Z3 the process exits with status 5.
-    func solver() throws -> Solver {
+    func solver() throws -> Solver { try Self.startSolver() }
+
+    /// Starts the solver. Without Z3 the process exits with status 5.
+    static func startSolver() throws -> Solver {
         do {
             return try Solver()
         } catch {

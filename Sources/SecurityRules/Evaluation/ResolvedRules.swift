@@ -166,6 +166,19 @@ package struct ResolvedRules: Sendable {
 }
 
 extension Ruleset {
+    /// For each match block, the segments behind the bucket's `o`: nil for a capture; a glob is left out.
+    package var literalPaths: [[String?]] {
+        resolved.blocks.map { block in
+            block.segments.dropFirst(3).compactMap { segment -> String?? in
+                switch segment {
+                case .literal(let text): .some(text)
+                case .single: .some(nil)
+                case .glob: nil
+                }
+            }
+        }
+    }
+
     /// The rules as a resolved tree.
     package var resolved: ResolvedRules { ResolvedRules(program) }
 }

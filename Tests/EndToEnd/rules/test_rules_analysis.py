@@ -77,6 +77,16 @@ def test_prove(files, tmp_path):
     assert (status, out) == (2, "") and err.startswith(f"{properties}:1: error: 'nobody' is no caller")
 
 
+def test_check_proves_what_is_useless(files):
+    old, _ = files
+    old.write_text(OLD.replace("request.auth != null", "request.auth.uid == uid && request.auth == null"))
+    assert sluice("rules", "check", old)[1] == f"{old}: no errors, no warnings\n"
+    status, out, err = sluice("rules", "check", "--prove", old)
+    assert (status, out) == (0, f"{old}: no errors, 1 warning\n")
+    assert f"{old}:4:5: warning: This statement never allows a request.\n" in err
+    assert sluice("rules", "check", "--prove", "--warnings-as-errors", old)[0] == 1
+
+
 @pytest.mark.parametrize("arguments", [
     ("prove", "x"), ("prove", "x", "--never", "eat"), ("prove", "x", "--never", "get", "--time-limit", "0"),
     ("diff", "x"), ("diff", "-", "-"), ("diff", "x", "y", "--time-limit", "x"),
