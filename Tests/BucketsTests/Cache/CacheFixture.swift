@@ -158,6 +158,35 @@ final class CacheFixture: Sendable {
     }
 }
 
+/// A connection within the process.
+final class SocketPair {
+    private var ends: [Int32] = [-1, -1]
+
+    init() {
+        let type = Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue)
+        precondition(socketpair(AF_UNIX, type, 0, &ends) == 0)
+    }
+
+    deinit { for end in ends { close(end) } }
+
+    /// Has the kernel move bytes of a source into the connection, and receives them.
+    /// - Returns: nil if they have to be read.
+    func move(from source: any DirectSource, _ buffer: inout [UInt8]) throws -> Int? {
+        guard case .bytes(let count) = try source.transfer(to: ends[0], count: min(buffer.count, 65_536)) else {
+            return nil
+        }
+        var received = 0
+        while received < count {
+            let result = buffer.withUnsafeMutableBytes {
+                recv(ends[1], $0.baseAddress! + received, count - received, 0)
+            }
+            precondition(result > 0)
+            received += result
+        }
+        return count
+    }
+}
+
 /// What a reader got.
 struct CacheAnswer: Sendable {
     var metadata: ObjectMetadata
@@ -188,12 +217,18 @@ extension ArraySlice<UInt8> {
 
 extension CachedBucket {
     /// Opens an object and reads it, as a request does. On a loop.
+    /// - Parameter isClear: Whether the kernel may move bytes to the socket, as for a client in clear text.
     func read(
-        _ name: String, _ range: ByteRange? = nil, mustAsk: Bool = false, piece: Int = 65_536,
-        limit: Int = .max, pause: (@Sendable (Int) async -> Void)? = nil
+        _ name: String, _ range: ByteRange? = nil, if conditions: Preconditions = Preconditions(),
+        mustAsk: Bool = false,
+        piece: Int = 65_536, limit: Int = .max, isClear: Bool = false, pause: (@Sendable (Int) async -> Void)? = nil
     ) async throws -> CacheAnswer {
-        let read = try await open(name, ReadPlan(range: range), mustAsk: mustAsk)
+        let read = try await open(name, ReadPlan(range: range, conditions: conditions), mustAsk: mustAsk)
         let metadata = read.reader.metadata
+        if conditions.evaluate(metadata, reading: true) != nil {
+            read.reader.close()
+            return CacheAnswer(metadata: metadata, outcome: read.outcome, range: 0..<0, body: [])
+        }
         let selected: Range<UInt64>
         switch range?.select(size: metadata.size) ?? .whole {
         case .whole: selected = 0..<metadata.size
@@ -214,8 +249,13 @@ extension CachedBucket {
         defer { source.close() }
         answer.body.reserveCapacity(min(limit, selected.count))
         var buffer = [UInt8](repeating: 0, count: piece)
+        let socket = isClear ? (source as? any DirectSource).map { _ in SocketPair() } : nil
         while answer.body.count < limit {
             if let pause { await pause(answer.body.count) }
+            if let socket, let moved = try socket.move(from: source as! any DirectSource, &buffer) {
+                answer.body += buffer[..<moved]
+                continue
+            }
             let found = try buffer.withUnsafeMutableBytes { bytes in
                 var span = bytes.mutableBytes
                 return try source.read(into: &span)

@@ -30,6 +30,8 @@ final class CacheModel: @unchecked Sendable {
     let clock: CacheClock
     private let loops: [EventLoop]
     private var generator: SeededGenerator
+    /// Whether bits flip on the disk. If not, the kernel may move bytes to sockets: then nobody checks them again.
+    private let flips: Bool
     private var readers: [Task<Void, Never>] = []
     private var gates: [CacheGate] = []
     private let found = Lock<[String]>([])
@@ -39,7 +41,9 @@ final class CacheModel: @unchecked Sendable {
     let running = Lock<[Int: Int]>([:])
 
     init(_ seed: UInt64, _ loops: [EventLoop]) async {
-        generator = SeededGenerator(seed)
+        var random = SeededGenerator(seed)
+        flips = Bool.random(using: &random)
+        generator = random
         self.loops = loops
         var sides: [Side] = []
         for _ in 0..<2 {
@@ -102,7 +106,7 @@ final class CacheModel: @unchecked Sendable {
         case 49..<64: await change(side, name)
         case 64..<69: clock.pass(seconds: UInt64(random(1..<40)))
         case 69..<71: await restart(side)
-        case 71..<74: flip(side)
+        case 71..<74: if flips { flip(side) }
         case 74..<80: disk(side)
         case 80..<82: await purge(side)
         case 82..<84: forget(side, name)
@@ -126,14 +130,27 @@ final class CacheModel: @unchecked Sendable {
         }
     }
 
+    /// Mostly none; or the entity tag of the current version or of an earlier one.
+    private func conditions(_ name: String) -> Preconditions {
+        var conditions = Preconditions()
+        guard isOne(in: 5) else { return conditions }
+        let versions = service.with { $0.versions[name]?.compactMap(\.metadata) ?? [] }.suffix(3)
+        guard let etag = versions.randomElement(using: &generator)?.etag else { return conditions }
+        if isOne(in: 2) { conditions.ifNoneMatch = .tags([etag]) } else { conditions.ifMatch = .tags([etag]) }
+        return conditions
+    }
+
     private func piece() -> Int { [65_536, 16_384, 10_000, 300_000].randomElement(using: &generator)! }
 
     private func read(_ side: Side, _ name: String) async {
         let (range, piece, mustAsk) = (range(), piece(), isOne(in: 10))
         let limit = isOne(in: 6) ? random(0..<2_000_000) : Int.max
-        note("read \(name) \(range.map { "\($0)" } ?? "whole") limit \(limit)\(mustAsk ? " asks" : "")")
+        let (conditions, isClear) = (conditions(name), isOne(in: 2) && !flips)
+        note(
+            "read \(name) \(range.map { "\($0)" } ?? "whole") limit \(limit)\(mustAsk ? " asks" : "")\(isClear ? " clear" : "")"
+        )
         let task = Task(executorPreference: loops.randomElement(using: &generator)!) { [self] in
-            await checkedRead(side, name, range, mustAsk, piece, limit, nil)
+            await checkedRead(side, name, range, mustAsk, piece, limit, if: conditions, isClear: isClear, nil)
         }
         if isOne(in: 3) { readers.append(task) } else { await task.value }
     }
@@ -202,7 +219,8 @@ final class CacheModel: @unchecked Sendable {
         note("change \(name), kind \(kind), result \(result)")
         let make: @Sendable () -> Void = {
             switch kind {
-            case 0..<4: service.put(name, size)
+            case 0: service.put(name, size, ObjectAttributes(cacheControl: "no-store"))
+            case 1..<4: service.put(name, size)
             case 4..<6: service.patch(name, text)
             default: service.delete(name)
             }

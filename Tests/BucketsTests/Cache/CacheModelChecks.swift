@@ -36,15 +36,19 @@ extension CacheModel {
     /// Reads an object and compares the response with the service's history.
     func checkedRead(
         _ side: Side, _ name: String, _ range: ByteRange?, _ mustAsk: Bool, _ piece: Int, _ limit: Int,
-        _ pause: (@Sendable (Int) async -> Void)?
+        if conditions: Preconditions = Preconditions(), isClear: Bool = false, _ pause: (@Sendable (Int) async -> Void)?
     ) async {
         let read = reads.add(1, ordering: .relaxed).newValue
         let begin = beginning(side, name, read)
         defer { running.withLock { $0[read] = nil } }
         do {
             let answer = try await side.fixture.bucket.read(
-                name, range, mustAsk: mustAsk, piece: piece, limit: limit, pause: pause)
+                name, range, if: conditions, mustAsk: mustAsk, piece: piece, limit: limit, isClear: isClear,
+                pause: pause)
             compare(answer.metadata, answer.outcome, side, mustAsk, begin)
+            if answer.outcome.isStored, answer.metadata.attributes.cacheControl == "no-store" {
+                fail("\(name): its bytes are kept")
+            }
             var wanted = answer
             if limit != .max {
                 let count = min(answer.body.count, answer.range.count)
