@@ -20,6 +20,10 @@ final class Encoder {
     /// The expression that is being translated.
     var node: ResolvedRules.NodeID = 0
     private var documents: [Int: Term] = [:]
+    /// The number of look-ups whose path is not known.
+    private var unknownDocuments = 0
+    /// The statements whose conditions a request may evaluate.
+    private var evaluated: Set<Int> = []
     /// Whether a request may reach a limit of the engine.
     private(set) var isLimited = false
 
@@ -41,6 +45,7 @@ final class Encoder {
         }
         block = rules.blocks[statement.block].segments
         let matches = matchesBlock()
+        if matches != terms.no { evaluated.insert(index) }
         guard matches != terms.no, let condition = statement.condition else { return matches }
         guard rules.costs[Int(condition)] <= ResolvedRules.maximumCost,
             rules.depths[Int(condition)] <= ResolvedRules.maximumDepth
@@ -64,7 +69,7 @@ final class Encoder {
     func denies(_ conditions: [Term]) -> Term {
         var cost = 0
         let certain = conditions.enumerated().map { index, allows in
-            guard allows != terms.no else { return terms.no }
+            guard evaluated.contains(index) else { return terms.no }
             cost += rules.statements[index].condition.map { rules.costs[Int($0)] } ?? 0
             guard cost > ResolvedRules.maximumCost else { return allows }
             isLimited = true
@@ -77,7 +82,7 @@ final class Encoder {
 
     /// Requires that look-ups fail only as the engine's do: only beyond the limit of documents of one request.
     func finish() {
-        if documents.count > ResolvedRules.maximumDocuments { isLimited = true }
+        if documents.count + unknownDocuments > ResolvedRules.maximumDocuments { isLimited = true }
         for limit in documents.values {
             if isLimited { inputs.prefer(terms.not(limit)) } else { inputs.require(terms.not(limit)) }
         }
@@ -227,8 +232,7 @@ final class Encoder {
     func each(_ outcomes: [Outcome], _ body: ([Symbol]) -> Outcome) -> Outcome {
         let count = outcomes.reduce(1) { min($0 * $1.cases.count, Self.combinations + 1) }
         guard count <= Self.combinations else {
-            let key = "\(label) \(fileName) \(node) \(inputs.approximations.count)"
-            return unknown(key, [], "any", "too many possible types")
+            return unknown(unique("types"), [], "any", "too many possible types")
         }
         var combined: [(condition: Term, symbols: [Symbol])] = [(terms.yes, [])]
         for outcome in outcomes {
@@ -242,6 +246,16 @@ final class Encoder {
         var result = Outcome()
         for (condition, symbols) in combined { result.add(body(symbols), when: condition, terms) }
         return result
+    }
+
+    /// A name for one evaluation of an operation, which no other has.
+    private func unique(_ operation: String) -> String { "\(label) \(operation) \(inputs.number())" }
+
+    /// A look-up of a document whose path is not known. It may fail because of the limit, which each ruleset reaches on
+    /// its own.
+    func unknownLookUp(_ name: String, _ arguments: [Symbol], _ types: String) -> Outcome {
+        unknownDocuments += 1
+        return unknown("\(label) \(name)()", arguments, types, "a look-up whose path is not known")
     }
 
     func approximation(_ reason: String) -> Approximation {
@@ -337,7 +351,7 @@ final class Encoder {
     private func list(_ elements: [ResolvedRules.NodeID]) -> Outcome {
         let outcomes = elements.map { evaluate($0) }
         if outcomes.contains(where: holdsRecord) {
-            return unknown("\(label) list \(node)", [], "list", "a list of objects")
+            return unknown(unique("list"), [], "list", "a list of objects")
         }
         var outcome = Outcome()
         outcome.add(terms.and(outcomes.map { $0.isValue(terms) }), .list(outcomes), terms)
@@ -350,7 +364,7 @@ final class Encoder {
         for index in stride(from: 0, to: outcomes.count, by: 2) {
             guard case .string(let term)? = outcomes[index].constant(terms), let key = terms.text(term),
                 !holdsRecord(outcomes[index + 1])
-            else { return unknown("\(label) map \(node)", [], "map", "a map with computed keys or with objects") }
+            else { return unknown(unique("map"), [], "map", "a map with computed keys or with objects") }
             fields.removeAll { $0.key == key }
             fields.append(MapField(key: key, value: outcomes[index + 1]))
         }

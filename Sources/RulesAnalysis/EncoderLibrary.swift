@@ -61,7 +61,7 @@ extension Encoder {
         case "upper": return Outcome(.string(terms.mapped(text, to: .upper)), terms)
         case "matches":
             guard case .string(let term)? = arguments.first, let pattern = terms.text(term),
-                let regex = RegexParser.parse(pattern.text)
+                let regex = RegexParser.parse(pattern.text), !inputs.mayBeHalf(text)
             else {
                 return unknown(
                     "matches()", [.string(text)] + arguments, "bool", "a regular expression that is not modelled")
@@ -196,6 +196,7 @@ extension Encoder {
                 lookUp(path, isGet: name == "firestore.get")
             default: nil
             }
+        if known == nil, name.utf8.starts(with: "firestore.".utf8) { return unknownLookUp(name, arguments, result) }
         return known ?? unknown("\(name)()", arguments, result)
     }
 

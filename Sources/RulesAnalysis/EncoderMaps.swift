@@ -77,7 +77,8 @@ extension Encoder {
             if path.front.indices.contains(index) { return Outcome(.string(path.front[index]), terms) }
             if path.middle == nil || index < 0 { return .failure }
             return unknown("index", [object, key], "string", "a segment of a path of unknown length")
-        case (.string, .int): return unknown("index", [object, key], "string", "a character of a string")
+        case (.string, .int):
+            return inputs.mayBeHalf(unknown("index", [object, key], "string", "a character of a string"))
         case (.keys, .int), (.opaque("list", _), .int), (.opaque("map", _), .string):
             return unknown("index", [object, key], "any")
         case (.opaque("path", let number), .string) where inputs.freeOpaques.contains(number): return .failure
@@ -110,7 +111,7 @@ extension Encoder {
                 Outcome(.path(SymbolicPath(front: Array(path.front[$0]))), terms)
             } ?? .failure
         case .list, .path, .string, .inputList, .keys, .opaque("list", _), .opaque("path", _), .opaque("bytes", _):
-            return unknown("slice", [object, low ?? .null, high ?? .null], object.type)
+            return inputs.mayBeHalf(unknown("slice", [object, low ?? .null, high ?? .null], object.type))
         default: return .failure
         }
     }
@@ -185,13 +186,14 @@ extension Encoder {
     }
 
     /// Whether two maps of the request are equal.
-    func equal(maps a: Int, _ b: Int) -> Term {
+    func equal(maps a: Int, _ b: Int, _ rule: NumberRule) -> Term {
         if a == b { return terms.yes }
         inputs.link(a, b)
-        let isEqual = terms.variable("equal_\(min(a, b))_\(max(a, b))", .bool)
+        let name = "equal_\(rule)_\(min(a, b))_\(max(a, b))"
+        let isEqual = terms.variable(name, .bool)
         let differ = othersDiffer(a, b)
-        inputs.define("equal \(min(a, b)) \(max(a, b))") { [self] inputs in
-            let same = inputs.maps[a].keys.map { terms.not(isDifferent("affectedKeys", a, b, $0)) }
+        inputs.define(name) { [self] inputs in
+            let same = inputs.maps[a].keys.map { terms.not(isDifferent("affectedKeys", a, b, $0, rule)) }
             return [terms.equal(isEqual, terms.and([terms.not(differ)] + same))]
         }
         return isEqual
@@ -208,7 +210,9 @@ extension Encoder {
     }
 
     /// Whether a key is among those that a method of the difference returns.
-    func isDifferent(_ kind: String, _ newer: Int, _ older: Int, _ key: Characters) -> Term {
+    func isDifferent(
+        _ kind: String, _ newer: Int, _ older: Int, _ key: Characters, _ rule: NumberRule = .byValue
+    ) -> Term {
         let (new, old) = (inputs.field(newer, key), inputs.field(older, key))
         switch kind {
         case "addedKeys": return terms.and(new.present, terms.not(old.present))
@@ -216,7 +220,7 @@ extension Encoder {
         default: break
         }
         let both = terms.and(new.present, old.present)
-        let same = equal(new.value, old.value, .byValue)
+        let same = equal(new.value, old.value, rule)
         switch kind {
         case "changedKeys": return terms.and(both, terms.not(same))
         case "unchangedKeys": return terms.and(both, same)

@@ -63,7 +63,7 @@ extension Encoder {
         case (.inputMap(let x), .inputMap(let y)):
             // Maps may contain each other's keys at any depth.
             guard x == y || max(inputs.maps[x].depth, inputs.maps[y].depth) <= Self.maximumDepth else { break }
-            return equal(maps: x, y)
+            return equal(maps: x, y, rule.inside)
         default: break
         }
         let isMixed = [a.type, b.type].allSatisfy { $0 == "int" || $0 == "float" } && rule.mixes

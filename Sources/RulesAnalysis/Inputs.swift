@@ -1,15 +1,6 @@
 import SecurityRules
 import Wire
 
-/// The form of the paths that a question is about: a number of segments after `/b/<bucket>/o`.
-struct PathShape: Hashable {
-    /// The number of segments; with `isLong`, those before and behind a middle of at least one segment.
-    var count: Int
-    var isLong = false
-    /// The number of segments behind the middle.
-    var backCount = 0
-}
-
 /// The free inputs of a request, as variables that are created when a rule reads them.
 ///
 /// The rules of one question share them. Requests are those that the gateway can build, and some more: an upload
@@ -102,6 +93,9 @@ final class Inputs {
     private(set) var preferences: [Term] = []
     /// The opaque results, and where they came from.
     private(set) var approximations: [Int: Approximation] = [:]
+    /// Strings that may have half a character, a lone surrogate, which regular expressions do not match as others.
+    private(set) var halves: Set<Term> = []
+    private var numbers = 0
     private var freeValues: [BytewiseString: FreeValue] = [:]
     private var records: [RecordKey: Outcome] = [:]
     private(set) var recordValues: [RecordKey: RecordValue] = [:]
@@ -164,6 +158,25 @@ final class Inputs {
     var isWritten: Bool { method == .create || method == .update }
 
     func require(_ constraint: Term) { constraints.append(constraint) }
+
+    /// A number that is returned once.
+    func number() -> Int {
+        numbers += 1
+        return numbers
+    }
+
+    /// Notes that the strings of a result may have half a character.
+    func mayBeHalf(_ outcome: Outcome) -> Outcome {
+        for one in outcome.cases { if case .string(let term) = one.value { halves.insert(term) } }
+        return outcome
+    }
+
+    /// Whether a string may have half a character.
+    func mayBeHalf(_ text: Term) -> Bool {
+        if halves.contains(text) { return true }
+        if case .apply(_, let operands) = terms[text] { return operands.contains(where: mayBeHalf) }
+        return false
+    }
 
     func prefer(_ condition: Term) { preferences.append(condition) }
 
@@ -419,13 +432,4 @@ final class Inputs {
         outcome.add(terms.and(isPresent, terms.not(isNull)), symbol, terms)
         return outcome
     }
-}
-
-/// A place where the analysis knows less than the engine: an operation whose result can be anything.
-struct Approximation: Hashable {
-    var fileName: String
-    var position: SourcePosition
-    /// The operation, as it is written.
-    var text: String
-    var reason: String
 }

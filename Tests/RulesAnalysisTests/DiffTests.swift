@@ -146,6 +146,33 @@ import Wire
         #expect(!diff.opened.provenMethods.contains(.create))
     }
 
+    /// So do statements that are never true.
+    @Test func falseStatementsUseUpTheLimit() throws {
+        let work = (0..<70).map { _ in "false" }.joined(separator: " || ")
+        let old =
+            (0..<6).map { _ in "allow create: if \(work); " }.joined() + "allow create: if request.auth.uid == 'a';"
+        let diff = try diff(old, "allow create: if request.auth.uid == 'a';")
+        #expect(diff.opened.changes.first?.examples.map(\.method) == [.create])
+    }
+
+    /// Half a character of a string is matched by nothing.
+    @Test func halfCharacters() throws {
+        let diff = try diff(
+            Self.condition("request.auth.uid[0:1].matches('.')"), Self.condition("request.auth.uid[0:1].size() == 1"))
+        #expect(!diff.opened.provenMethods.contains(.create))
+    }
+
+    /// A function's result depends on its arguments, also where it is not modelled.
+    @Test func functionsAreNotMixedUp() throws {
+        func rules(_ condition: String) throws -> Ruleset {
+            try Self.rules("function f(x) { return [request.resource, x]; } allow create: if \(condition);")
+        }
+        let diff = RulesDiff(
+            from: try rules("f(1) == f(2) && f(1)[1] == 2"), to: try rules("f(1)[1] == 1"), try Solver(),
+            milliseconds: 10_000)
+        #expect(!diff.opened.provenMethods.contains(.create))
+    }
+
     @Test func aThirdDocumentIsAnError() throws {
         func exists(_ names: [String]) -> String {
             names.map { "firestore.exists(/databases/(default)/documents/a/\($0))" }.joined(separator: " && ")
