@@ -248,7 +248,7 @@ let package = Package(
             name: "RulesTestingTests",
             dependencies: ["RulesTesting", "SecurityRules", "Wire", "YAML"], swiftSettings: tests),
         .testTarget(
-            name: "RulesAnalysisTests", dependencies: ["RulesAnalysis", "SecurityRules", "Wire"],
+            name: "RulesAnalysisTests", dependencies: ["TestSupport", "RulesAnalysis", "SecurityRules", "Wire"],
             swiftSettings: tests),
         // The same file in both language modes, as in an app.
         .target(

@@ -93,3 +93,18 @@ print(
     \(totals.contradicted) proofs contradicted; milliseconds for both directions: \
     median \(quantile(0.5)), 95 % \(quantile(0.95)), most \(quantile(1))
     """)
+
+extension Ruleset {
+    /// For each match block, the segments behind the bucket's `o`: nil for a capture; a glob is left out.
+    fileprivate var literalPaths: [[String?]] {
+        resolved.blocks.map { block in
+            block.segments.dropFirst(3).compactMap { segment -> String?? in
+                switch segment {
+                case .literal(let text): .some(text)
+                case .single: .some(nil)
+                case .glob: nil
+                }
+            }
+        }
+    }
+}

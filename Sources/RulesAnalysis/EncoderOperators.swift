@@ -308,16 +308,3 @@ extension Encoder {
         return terms.ifThenElse(terms.less(a, terms.int(0)), negative, positive)
     }
 }
-
-extension BinaryOperator {
-    /// The comparison with exchanged operands.
-    fileprivate var mirrored: BinaryOperator {
-        switch self {
-        case .less: .greater
-        case .lessOrEqual: .greaterOrEqual
-        case .greater: .less
-        case .greaterOrEqual: .lessOrEqual
-        default: self
-        }
-    }
-}

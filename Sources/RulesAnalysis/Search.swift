@@ -59,8 +59,8 @@ package struct Search {
 
     package init(
         _ subject: AnalyzedRules, also: AnalyzedRules? = nil, unless: AnalyzedRules? = nil,
-        excludesOthers: Bool = false,
-        isInverted: Bool = false, confirms: Bool = true, _ solver: Solver, milliseconds: Int
+        excludesOthers: Bool = false, isInverted: Bool = false, confirms: Bool = true, _ solver: Solver,
+        milliseconds: Int
     ) {
         self.confirms = confirms
         self.subject = subject

@@ -24,6 +24,26 @@ import Wire
 
     private static func condition(_ condition: String) -> String { "allow create: if \(condition);" }
 
+    /// Conditions without an input, for which the engine alone knows the decision: no proof contradicts it.
+    @Test(arguments: [
+        "{'a': 1} == {'a': 1.0}", "{'a': 1.0} == {'a': 1}", "{'a': [1]} == {'a': [1.0]}", "[1] == [1.0]", "1 == 1.0",
+        "1 in [1.0]", "[1].hasAll([1.0])", "[1].toSet() == [1.0].toSet()",
+        "{'a': 1}.diff({'a': 1.0}).affectedKeys().size() == 0",
+        "{'a': {'b': 1}} == {'a': {'b': 1.0}}", "{'a': null} == {'a': null}", "{} == {}",
+        "9007199254740993 == 9007199254740992.0",
+        "-7 / 2 == -3", "-7 % 2 == -1", "'\u{e9}' == 'e\u{301}'", "'\u{1F600}'.size() == 2",
+    ])
+    func agreesOnConstants(_ condition: String) throws {
+        let rules = try Self.rules(Self.condition(condition))
+        var request = ExampleRequest(.create)
+        request.segments = ["users", "a", "b"]
+        let decision = request.isAllowed(by: rules)
+        let isAllowed = try #require(decision as Bool?)
+        let diff = try diff(Self.condition("\(!isAllowed)"), Self.condition(condition))
+        let side = isAllowed ? diff.opened : diff.closed
+        #expect(!side.provenMethods.contains(.create), "\(isAllowed): \(diff.text("old", "new", explains: true))")
+    }
+
     /// Conditions that allow the same requests.
     @Test(arguments: [
         ("request.auth.uid == uid", "uid == request.auth.uid && request.auth != null"),

@@ -1,11 +1,12 @@
 import SecurityRules
+import TestSupport
 import Wire
 
 @testable import RulesAnalysis
 
 /// Random requests of the kind that random rules distinguish.
 struct RandomRequests {
-    var random: Seeded
+    var random: SeededGenerator
 
     private mutating func word() -> String {
         random.pick(RandomRules.words + ["image/jpeg", "me@x.org", "abcd", "Ab"])

@@ -1,6 +1,8 @@
+import TestSupport
+
 /// Random conditions and rulesets. Many are odd on purpose: wrong types, missing keys, nested logic.
 struct RandomRules {
-    var random: Seeded
+    var random: SeededGenerator
 
     static let words = ["alice", "bob", "a", "A", "image/png", "image/", "x.jpg", "", "admin", "owner", "a/b", "é"]
     static let patterns = [
@@ -58,7 +60,7 @@ struct RandomRules {
         ]
         for _ in 0..<20 {
             let (from, to) = changes[random.below(changes.count)]
-            let parts = rules.components(from)
+            let parts = rules.split(separator: from, omittingEmptySubsequences: false).map(String.init)
             guard parts.count > 1 else { continue }
             let index = 1 + random.below(parts.count - 1)
             return parts[..<index].joined(separator: from) + to + parts[index...].joined(separator: from)
@@ -188,31 +190,7 @@ struct RandomRules {
     }
 }
 
-/// A generator whose sequence its seed determines (SplitMix64).
-struct Seeded: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
-    }
-
+extension SeededGenerator {
     mutating func below(_ count: Int) -> Int { Int(next() % UInt64(count)) }
     mutating func pick<Element>(_ choices: [Element]) -> Element { choices[below(choices.count)] }
-}
-
-extension String {
-    /// The parts between occurrences of a separator.
-    fileprivate func components(_ separator: String) -> [String] {
-        var parts: [String] = []
-        var rest = self[...]
-        while let range = rest.firstRange(of: separator) {
-            parts.append(String(rest[..<range.lowerBound]))
-            rest = rest[range.upperBound...]
-        }
-        return parts + [String(rest)]
-    }
 }

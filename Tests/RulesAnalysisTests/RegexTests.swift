@@ -1,4 +1,5 @@
 import SecurityRules
+import TestSupport
 import Testing
 import Wire
 
@@ -59,7 +60,7 @@ import Wire
     func isNotSupported(_ pattern: String) { #expect(RegexParser.parse(pattern) == nil) }
 
     @Test func randomPatterns() throws {
-        var random = Seeded(state: 5)
+        var random = SeededGenerator(5)
         let parts = [
             "a", "b", ".", "[ab]", "[^a]", "(a|b)", "(?i)", "*", "+", "?", "{1,2}", "|", "(", ")", "^", "$", "\\w",
             "\\.", "A", "[", "]", "-",
@@ -78,7 +79,7 @@ import Wire
 
     /// Comparisons of patterns agree with their matches of texts.
     @Test func comparesPatterns() throws {
-        var random = Seeded(state: 9)
+        var random = SeededGenerator(9)
         let parts = ["a", "b", ".", "[ab]", "[^a]", "(a|b)", "*", "+", "?", "{1,2}", "|", "(", ")", "\\w", "A"]
         let texts =
             Self.texts

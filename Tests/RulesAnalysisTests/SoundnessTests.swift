@@ -1,5 +1,6 @@
 import Glibc
 import SecurityRules
+import TestSupport
 import Testing
 
 @testable import RulesAnalysis
@@ -27,7 +28,7 @@ import Testing
         var seed = first
         while counts.pairs < count {
             defer { seed += 1 }
-            var rules = RandomRules(random: Seeded(state: seed))
+            var rules = RandomRules(random: SeededGenerator(seed))
             let source = rules.ruleset()
             let other = rules.random.below(4) == 0 ? rules.ruleset() : rules.mutated(source)
             guard let old = try? Ruleset.load(source: source, fileName: "old"),
@@ -35,7 +36,7 @@ import Testing
             else { continue }
             counts.pairs += 1
             let diff = RulesDiff(from: old, to: new, solver, milliseconds: 3_000)
-            var requests = RandomRequests(random: Seeded(state: seed &* 31))
+            var requests = RandomRequests(random: SeededGenerator(seed &* 31))
             check(diff.opened, allowedBy: new, deniedBy: old, seed, &requests, &counts)
             check(diff.closed, allowedBy: old, deniedBy: new, seed, &requests, &counts)
         }

@@ -28,9 +28,10 @@ enum RulesStatus {
     static let unreadable = ExitCode(2)
     /// `rules explain`: the request is denied.
     static let denied = ExitCode(3)
-    /// `rules explain`: the decision depends on a value that was not given. `rules diff`: a question was not decided.
+    /// `rules explain`: the decision depends on a value that was not given. `rules diff` and
+    /// `rules prove`: a question was not decided.
     static let undecided = ExitCode(4)
-    /// `rules diff`: Z3 is not installed.
+    /// `rules diff`, `rules prove` and `rules check --prove`: Z3 is not installed.
     static let noSolver = ExitCode(5)
 }
 

@@ -32,7 +32,7 @@ struct RulesDiffCommand: ParsableCommand {
     func run() throws {
         let before = try RulesFile(old).rules
         let after = try RulesFile(new).rules
-        let solver = try options.solver()
+        let solver = try AnalysisOptions.startSolver()
         let diff = RulesDiff(from: before, to: after, solver, milliseconds: options.milliseconds / 2)
         switch options.format {
         case .text: print(diff.text(before.fileName, after.fileName, explains: options.explain), terminator: "")
@@ -63,9 +63,6 @@ struct AnalysisOptions: ParsableArguments {
             throw ValidationError("--time-limit must be from 1 to 3600 seconds.")
         }
     }
-
-    /// Starts the solver. Without Z3 the process exits with status 5.
-    func solver() throws -> Solver { try Self.startSolver() }
 
     /// Starts the solver. Without Z3 the process exits with status 5.
     static func startSolver() throws -> Solver {

@@ -53,7 +53,11 @@ struct RulesProve: ParsableCommand {
             + properties.flatMap { path in
                 try orUnreadable { try RulesProperty.read(TextFile.read(path), fileName: TextFile.name(path)) }
             }
-        let solver = try options.solver()
+        if all.isEmpty {
+            complain("Nothing to prove: the files of --properties have no property.")
+            throw RulesStatus.unreadable
+        }
+        let solver = try AnalysisOptions.startSolver()
         var isUndecided = false
         var isContradicted = false
         for property in all {

@@ -384,16 +384,3 @@ extension StaticAnalysis {
         }
     }
 }
-
-extension BinaryOperator {
-    /// The equivalent operator for exchanged operands.
-    fileprivate var mirrored: BinaryOperator {
-        switch self {
-        case .less: .greater
-        case .lessOrEqual: .greaterOrEqual
-        case .greater: .less
-        case .greaterOrEqual: .lessOrEqual
-        default: self
-        }
-    }
-}

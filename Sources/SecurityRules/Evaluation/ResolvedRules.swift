@@ -17,8 +17,6 @@ package struct ResolvedRules: Sendable {
     package struct Block: Sendable {
         /// The segments, beginning at the root.
         package var segments: [Segment]
-        /// The indices of its statements.
-        package var statements: Range<Int>
     }
 
     /// An `allow` statement.
@@ -41,9 +39,9 @@ package struct ResolvedRules: Sendable {
         package var result: NodeID
     }
 
-    /// `request`, `request.resource` or `resource`.
+    /// A record that expressions begin with.
     package enum Root: Sendable, Hashable {
-        /// `request`, and `resource`.
+        /// `request`; `resource`.
         case request, existing
     }
 
@@ -148,7 +146,7 @@ package struct ResolvedRules: Sendable {
                 case .glob: .glob
                 }
             }
-            return Block(segments: segments, statements: block.allows)
+            return Block(segments: segments)
         }
         var owners = [Int](repeating: 0, count: program.allows.count)
         for (index, block) in program.blocks.enumerated() { for allow in block.allows { owners[allow] = index } }
@@ -166,19 +164,6 @@ package struct ResolvedRules: Sendable {
 }
 
 extension Ruleset {
-    /// For each match block, the segments behind the bucket's `o`: nil for a capture; a glob is left out.
-    package var literalPaths: [[String?]] {
-        resolved.blocks.map { block in
-            block.segments.dropFirst(3).compactMap { segment -> String?? in
-                switch segment {
-                case .literal(let text): .some(text)
-                case .single: .some(nil)
-                case .glob: nil
-                }
-            }
-        }
-    }
-
     /// The rules as a resolved tree.
     package var resolved: ResolvedRules { ResolvedRules(program) }
 }

@@ -21,6 +21,17 @@ package enum BinaryOperator: String, Sendable, CaseIterable {
     case equal = "=="
     case notEqual = "!="
     case isIn = "in"
+
+    /// The equivalent operator for exchanged operands, if it is a comparison.
+    package var mirrored: BinaryOperator {
+        switch self {
+        case .less: .greater
+        case .lessOrEqual: .greaterOrEqual
+        case .greater: .less
+        case .greaterOrEqual: .lessOrEqual
+        default: self
+        }
+    }
 }
 
 /// A parsed expression.

@@ -37,7 +37,7 @@ final class CacheModel: @unchecked Sendable {
     private let found = Lock<[String]>([])
     private let steps = Lock<[String]>([])
     let reads = Atomic<Int>(0)
-    /// The reads in progress by number, each with the service's failures before it and those it was beside.
+    /// For each read in progress, by its number: the service's failures before it and before all reads beside it.
     let running = Lock<[Int: Int]>([:])
 
     init(_ seed: UInt64, _ loops: [EventLoop]) async {

@@ -173,7 +173,7 @@ def test_the_disk_is_unmounted(chain, name, mounted):
     for number in range(4):
         chain.other.stored(f"{name}-{number}", OTHER)
         is_read(chain, f"{name}-{number}", OTHER)
-    # It begins anew where nothing is mounted.
+    # After a restart it uses the directory below the mount point.
     chain.server.stop()
     chain.server.start()
     is_read(chain, name)

@@ -72,6 +72,9 @@ def test_prove(files, tmp_path):
     properties.write_text("# nobody\nread by anonymous\ncreate when request.resource.size > 10 * 1024 * 1024\n")
     status, out, _ = sluice("rules", "prove", old, "--properties", properties, "--format", "json")
     assert status == 0 and [json.loads(line)["state"] for line in out.splitlines()] == ["PROVEN", "PROVEN"]
+    properties.write_text("# read by anonymous\n")
+    status, out, err = sluice("rules", "prove", old, "--properties", properties)
+    assert (status, out) == (2, "") and "have no property" in err
     properties.write_text("read by nobody\n")
     status, out, err = sluice("rules", "prove", old, "--properties", properties)
     assert (status, out) == (2, "") and err.startswith(f"{properties}:1: error: 'nobody' is no caller")
