@@ -92,6 +92,16 @@ static void serve(int socket, uint64_t memory) {
     }
 }
 
+// The data of this process in bytes, with what it has inherited from its parent: the limit of data counts all of it.
+static uint64_t data_size(void) {
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL) return 0;
+    if (fscanf(file, "%*u %*u %*u %*u %*u %lu", &pages) != 1) pages = 0;
+    fclose(file);
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 static void limit(int resource, uint64_t value) {
     struct rlimit limit = {value, value};
     setrlimit(resource, &limit);
@@ -110,7 +120,7 @@ pid_t sluice_solver_start(int *socket, uint64_t memory, unsigned seconds) {
         close_range(1, ~0U, 0);
         signal(SIGPIPE, SIG_IGN);
         limit(RLIMIT_CORE, 0);
-        limit(RLIMIT_DATA, memory + (memory >> 1));
+        limit(RLIMIT_DATA, data_size() + memory + (memory >> 1));
         limit(RLIMIT_CPU, seconds);
         serve(0, memory);
         _exit(0);

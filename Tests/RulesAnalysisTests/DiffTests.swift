@@ -1,3 +1,4 @@
+import Glibc
 import SecurityRules
 import Testing
 import Wire
@@ -205,6 +206,16 @@ import Wire
         let diff = try diff(Self.condition(exists(["x", "y", "z"])), Self.condition("true"))
         #expect(diff.opened.changes.first?.examples.first?.method == .create)
         #expect(!diff.closed.provenMethods.isEmpty)
+    }
+
+    /// The limit of memory is for what the solver needs, not for what its process has inherited.
+    @Test func aLargeProcessCanStartTheSolver() throws {
+        let size = 4 << 30
+        let memory = mmap(nil, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        try #require(memory != MAP_FAILED)
+        defer { munmap(memory, size) }
+        let diff = try diff(Self.condition("false"), Self.condition("request.auth != null"))
+        #expect(diff.opened.changes.count == 1)
     }
 
     @Test func theTimeLimitIsKept() throws {
