@@ -107,7 +107,7 @@ package struct Search {
     }
 
     /// The forms of paths: each length up to the longest pattern, and all longer ones.
-    private func shapes(_ method: Method) -> [PathShape] {
+    func shapes(_ method: Method) -> [PathShape] {
         var (front, back) = (0, 0)
         var named = (path: 0, glob: 0)
         for rules in [subject, also, unless].compactMap(\.self) {
@@ -174,7 +174,7 @@ package struct Search {
     }
 
     /// Asks whether some request meets all of these formulas. Also returns what the formulas do not say exactly.
-    private func check(_ question: Question, _ formulas: [Term]) -> (Response, [Obstacle]) {
+    func check(_ question: Question, _ formulas: [Term]) -> (Response, [Obstacle]) {
         let left = deadline - Solver.now()
         guard left > 0 else { return (.unknown(""), [.limit("the time limit")]) }
         guard !question.terms.isTooLarge else { return (.unknown(""), [.limit("the size of the rules")]) }

@@ -35,6 +35,17 @@ struct RandomRules {
             """
     }
 
+    /// A ruleset of one statement for each object.
+    mutating func statement() -> String {
+        """
+        rules_version = '2';
+        service firebase.storage {
+          match /b/{bucket}/o/{rest=**} { allow read, write: if \(condition(2, ["rest"])); }
+        }
+
+        """
+    }
+
     private mutating func block() -> String {
         let path = pick([
             "/users/{uid}", "/users/{uid}/{rest=**}", "/{rest=**}", "/{x}/{y}", "/public/a", "/a/{rest=**}/b",
