@@ -199,13 +199,22 @@ import Wire
         #expect(!diff.opened.provenMethods.contains(.create))
     }
 
+    private static func exist(_ names: [String]) -> String {
+        names.map { "firestore.exists(/databases/(default)/documents/a/\($0))" }.joined(separator: " && ")
+    }
+
     @Test func aThirdDocumentIsAnError() throws {
-        func exists(_ names: [String]) -> String {
-            names.map { "firestore.exists(/databases/(default)/documents/a/\($0))" }.joined(separator: " && ")
-        }
-        let diff = try diff(Self.condition(exists(["x", "y", "z"])), Self.condition("true"))
+        let diff = try diff(Self.condition(Self.exist(["x", "y", "z"])), Self.condition("true"))
         #expect(diff.opened.changes.first?.examples.first?.method == .create)
         #expect(!diff.closed.provenMethods.isEmpty)
+    }
+
+    /// A look-up counts, too, if its path is not known.
+    @Test func aThirdDocumentOfUnknownPathIsAnError() throws {
+        let unknown = "firestore.exists(path('/databases/(default)/documents/a/' + request.auth.uid))"
+        let two = Self.exist(["x", "y"])
+        let diff = try diff(Self.condition(two), Self.condition("(\(unknown) || true) && \(two)"))
+        #expect(!diff.closed.provenMethods.contains(.create))
     }
 
     /// The limit of memory is for what the solver needs, not for what its process has inherited.
