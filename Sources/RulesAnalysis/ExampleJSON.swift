@@ -29,48 +29,50 @@ extension Obstacle {
 }
 
 extension RulesDiff {
-    /// The result as one object. Each case of `opened` is allowed by the new rules and denied by the old ones; each case of
-    /// `closed` the other way round. Cases state what the new rules do.
+    /// The result as a suite for `sluice rules test`. Each case of `opened` is allowed by the new rules and denied by the old
+    /// ones; each case of `closed` the other way round. Cases state what the new rules do.
     package var json: JSON {
-        .object([
-            ("statements", .int(statements)), ("changed", .int(changedStatements)),
-            ("opened", opened.json(isAllowed: true)), ("closed", closed.json(isAllowed: false)),
-        ])
+        var cases: [JSON] = []
+        let (opened, closed) = (opened.json(isAllowed: true, &cases), closed.json(isAllowed: false, &cases))
+        return .suite(
+            cases,
+            [
+                ("statements", .int(statements)), ("changed", .int(changedStatements)), ("opened", opened),
+                ("closed", closed),
+            ])
+    }
+}
+
+extension JSON {
+    /// A suite with the result of an analysis, which names cases by their indices. ``TestSuite`` ignores `analysis`.
+    static func suite(_ cases: [JSON], _ analysis: [(String, JSON)]) -> JSON {
+        .object([("analysis", .object(analysis)), ("cases", .array(cases))])
     }
 }
 
 extension RulesDiff.Side {
-    fileprivate func json(isAllowed: Bool) -> JSON {
-        let what = isAllowed ? "newly allowed" : "newly denied"
+    fileprivate func json(isAllowed: Bool, _ cases: inout [JSON]) -> JSON {
+        let statements = changes.map { change in
+            let first = cases.count
+            cases += change.examples.map {
+                let name = "\($0.method.name) \($0.name) is newly \(isAllowed ? "allowed" : "denied")"
+                return $0.testCase(name, isAllowed: isAllowed)
+            }
+            return JSON.object([
+                ("sourcePosition", JSON(change.fileName, change.range)),
+                ("cases", .array((first..<cases.count).map(JSON.int))),
+            ])
+        }
+        let undetermined = open.map { open in
+            JSON.object([
+                ("sourcePosition", JSON(open.fileName, open.range)),
+                ("methods", .array(open.methods.map { .string($0.name) })),
+                ("reasons", .array(open.obstacles.map(\.json))),
+            ])
+        }
         return .object([
-            ("proven", .array(provenMethods.map { .string($0.name) })),
-            (
-                "statements",
-                .array(
-                    changes.map { change in
-                        .object([
-                            ("sourcePosition", JSON(change.fileName, change.range)),
-                            (
-                                "cases",
-                                .array(
-                                    change.examples.map {
-                                        $0.testCase("\($0.method.name) is \(what)", isAllowed: isAllowed)
-                                    })
-                            ),
-                        ])
-                    })
-            ),
-            (
-                "undetermined",
-                .array(
-                    open.map { open in
-                        .object([
-                            ("sourcePosition", JSON(open.fileName, open.range)),
-                            ("methods", .array(open.methods.map { .string($0.name) })),
-                            ("reasons", .array(open.obstacles.map(\.json))),
-                        ])
-                    })
-            ),
+            ("proven", .array(provenMethods.map { .string($0.name) })), ("statements", .array(statements)),
+            ("undetermined", .array(undetermined)),
         ])
     }
 }

@@ -53,8 +53,14 @@ package struct RulesProof: Sendable {
         }
     }
 
-    /// The result as one object. A counterexample is a case of a suite, which expects a denial.
-    package var json: JSON {
+    /// The results as a suite for `sluice rules test`. Counterexamples are its cases; they expect a denial.
+    package static func json(_ proofs: [RulesProof]) -> JSON {
+        var cases: [JSON] = []
+        let properties = proofs.map { $0.json(&cases) }
+        return .suite(cases, [("properties", .array(properties))])
+    }
+
+    private func json(_ cases: inout [JSON]) -> JSON {
         var members: [(String, JSON)] = [("never", .string(property.text))]
         if let place = property.place { members.append(("place", .string(place))) }
         switch outcome {
@@ -62,8 +68,9 @@ package struct RulesProof: Sendable {
         case .contradicted(let example, let range):
             members += [
                 ("state", .string("CONTRADICTED")), ("sourcePosition", JSON(fileName, range)),
-                ("case", example.testCase("never \(property.text)", isAllowed: false)),
+                ("case", .int(cases.count)),
             ]
+            cases.append(example.testCase("never \(property.text)", isAllowed: false))
         case .undetermined(let obstacles):
             members += [("state", .string("UNDETERMINED")), ("reasons", .array(obstacles.map(\.json)))]
         }

@@ -8,7 +8,7 @@ extension TestResult {
             ("index", .int(testCase.index)), ("name", .string(testCase.name)),
             ("place", .string(testCase.location)),
             ("expectation", .string(testCase.expectsAllow ? "ALLOW" : "DENY")),
-            ("decision", .string(decision.isAllowed ? "ALLOW" : "DENY")),
+            ("decision", .string(decision.isAllowed ? "ALLOW" : "DENY")), ("inputs", .object(request.json)),
         ]
         if let failure { members.append(("failure", .string(failure))) }
         if !messages.isEmpty {

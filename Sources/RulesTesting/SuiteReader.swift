@@ -4,7 +4,7 @@ import YAML
 
 /// Reads a suite in Sluice's own format, which `docs/writing-rules.md` describes.
 struct SuiteReader {
-    private static let suiteKeys = ["bucket", "time", "documents", "cases"]
+    private static let suiteKeys = ["bucket", "time", "documents", "cases", "analysis"]
     private static let caseKeys = [
         "name", "method", "path", "bucket", "object", "auth", "time", "resource",
         "request.resource", "params", "documents", "expect", "because",
@@ -29,7 +29,8 @@ struct SuiteReader {
             bucket = members["bucket"].flatMap { reader.string($0, "bucket") }
             time = members["time"].flatMap { reader.time($0, "time") }
             if let node = members["documents"] { documents = self.documents(node) }
-            if let nodes = members["cases"]?.sequence, !nodes.isEmpty {
+            // An analysis may have found nothing.
+            if let nodes = members["cases"]?.sequence, !nodes.isEmpty || members["analysis"] != nil {
                 for (index, node) in nodes.enumerated() {
                     testCase(node, index).map { cases.append($0) }
                 }

@@ -5,6 +5,8 @@ import Wire
 package struct TestResult: Sendable {
     /// The case.
     package let testCase: TestCase
+    /// Its request, with the documents that were looked up.
+    package let request: Request
     /// The decision, from the same function that the gateway uses.
     package let decision: Decision
     /// The explanation of the decision.
@@ -42,7 +44,7 @@ extension TestCase {
         messages += explanation.errors.map(\.message)
         let decision = rules.decide(request)
         return TestResult(
-            testCase: self, decision: decision, explanation: explanation, messages: messages,
+            testCase: self, request: request, decision: decision, explanation: explanation, messages: messages,
             failure: failure(decision.isAllowed, explanation))
     }
 

@@ -11,7 +11,7 @@ struct RulesDiffCommand: ParsableCommand {
         discussion: """
             Compares two rules files over all requests, not by their text: for each method it shows a request that only \
             one of them allows, or proves that there is none. Each request shown was decided by the rules engine with \
-            both files. --format json prints one object, whose 'cases' are cases of a suite for 'sluice rules test'. \
+            both files. --json prints one object, which is a suite for 'sluice rules test' with these requests. \
             docs/writing-rules.md says what is proven and what not. Needs Z3 (apt-get install libz3-4). Exit status: 0 \
             nothing is newly allowed, 1 something is newly allowed, 2 a file can't be read or loaded, 4 not decided, 5 \
             Z3 is not installed, 64 wrong usage.
@@ -34,10 +34,10 @@ struct RulesDiffCommand: ParsableCommand {
         let after = try RulesFile(new).rules
         let solver = try AnalysisOptions.startSolver()
         let diff = RulesDiff(from: before, to: after, solver, milliseconds: options.milliseconds / 2)
-        switch options.format {
-        case .text: print(diff.text(before.fileName, after.fileName, explains: options.explain), terminator: "")
-        case .json: print(diff.json.text)
-        }
+        print(
+            options.printsJSON
+                ? diff.json.text + "\n" : diff.text(before.fileName, after.fileName, explains: options.explain),
+            terminator: "")
         if !diff.opened.changes.isEmpty { throw RulesStatus.findings }
         if !diff.opened.open.isEmpty { throw RulesStatus.undecided }
     }
@@ -55,6 +55,11 @@ struct AnalysisOptions: ParsableArguments {
 
     @Option(help: "text or json.")
     var format = OutputFormat.text
+
+    @Flag(help: "The same as --format json.")
+    var json = false
+
+    var printsJSON: Bool { json || format == .json }
 
     var milliseconds: Int { timeLimit * 1000 }
 

@@ -13,7 +13,8 @@ struct RulesProve: ParsableCommand {
             the bucket with *, {name} and ** (default: every path); anybody, anonymous, signed-in or 'other NAME', which \
             is everybody whose uid is not the segment {name}; and a condition in the rules language. For each property \
             it prints a proof or a request that contradicts it, which the rules engine has allowed. A file of properties has one on \
-            each line, and comments that begin with #. docs/writing-rules.md says what is proven and what not. Needs \
+            each line, and comments that begin with #. --json prints one object, which is a suite for 'sluice rules test' with \
+            the counterexamples. docs/writing-rules.md says what is proven and what not. Needs \
             Z3 (apt-get install libz3-4). Exit status: 0 all are proven, 1 one is contradicted, 2 a file can't be read \
             or loaded, 4 one is not decided, 5 Z3 is not installed, 64 wrong usage.
             """)
@@ -58,20 +59,20 @@ struct RulesProve: ParsableCommand {
             throw RulesStatus.unreadable
         }
         let solver = try AnalysisOptions.startSolver()
+        var proofs: [RulesProof] = []
         var isUndecided = false
         var isContradicted = false
         for property in all {
             let proof = RulesProof(property, of: rules, solver, milliseconds: options.milliseconds / all.count)
-            switch options.format {
-            case .text: print(proof.text(explains: options.explain), terminator: "")
-            case .json: print(proof.json.text)
-            }
+            proofs.append(proof)
+            if !options.printsJSON { print(proof.text(explains: options.explain), terminator: "") }
             switch proof.outcome {
             case .proven: break
             case .contradicted: isContradicted = true
             case .undetermined: isUndecided = true
             }
         }
+        if options.printsJSON { print(RulesProof.json(proofs).text) }
         if isContradicted { throw RulesStatus.findings }
         if isUndecided { throw RulesStatus.undecided }
     }

@@ -154,8 +154,8 @@ export function mount(element, api) {
 		const {passed, failed, results, coverage} = await api.post("/api/rules/test",
 			{source: editor.source, bucket: kept.bucket, suite: suite.value});
 		say(coverage, h("p", h("b.good", passed), " passed, ", h("b.bad", failed), " failed"),
-			results.filter(({state}) => state !== "SUCCESS").map(({name, place, failure: why, explanation}) => h("p", sign(),
-				h("b", shown(name)), h("span.faint", ` ${place} `), shown(why), h("pre", shown(explanation ?? "", 1500, true)))));
+			results.sort((a, b) => a.state.localeCompare(b.state)).slice(0, 200).map(({name, place, failure: why, inputs}) =>
+				h("p", sign(!why), link(cut(name), () => fill(inputs)), h("span.faint", ` ${place} `), shown(why ?? ""))));
 	});
 
 	element.append(h("div.bar", bucket, about, checked, h("span.actions", format,

@@ -7,7 +7,7 @@ import pytest
 
 from console_gateway import RULES, Console
 from page import Page
-from program import curl, status, wait_until
+from program import curl, sluice, status, wait_until
 
 HOSTILE = "<img src=x onerror=document.title='owned'>\u202e"
 TABS = ["requests", "rules", "objects", "uploads", "state"]
@@ -92,6 +92,26 @@ def test_an_edit_shows_what_would_change(page, console):
     page.wait("document.body.innerText.includes('gett')")
     # Nothing was saved.
     assert console.rules.read_text() == RULES and put(console, "users/alice/d", *bearer(console)) == 201
+
+
+def test_examples_of_an_analysis_are_shown(page, console, tmp_path):
+    new, suite = tmp_path / "new.rules", tmp_path / "suite.json"
+    new.write_text(RULES.replace("request.auth.uid == uid", "request.auth != null"))
+    suite.write_text(sluice("rules", "diff", console.rules, new, "--json")[1])
+    start(page, console, "rules")
+    page.wait("document.querySelector('.code textarea')?.value.includes('rules_version')")
+    page.run("document.querySelector('aside details').open = true")
+    page.choose("input[type=file]", suite)
+    page.wait("document.body.innerText.includes('expected allow, and it is denied')")
+    name = json.loads(suite.read_text())["cases"][0]["name"]
+    button(page, name)
+    page.wait("document.querySelector('aside').innerText.includes('Denied')")
+    assert page.run("document.querySelector('form.request [name=path]').value") in name
+    # With the new rules each is allowed.
+    write(page, ".code textarea", new.read_text())
+    page.wait("document.querySelector('aside').innerText.includes('Allowed')")
+    button(page, "Run the suite")
+    page.wait("document.body.innerText.includes(' 0 failed')")
 
 
 def test_objects_are_those_of_the_caller(page, console, tmp_path):

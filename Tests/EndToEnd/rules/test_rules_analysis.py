@@ -42,15 +42,31 @@ def test_a_change_that_only_denies_is_fine(files):
     assert sluice("rules", "diff", old, old)[0] == 0
 
 
-def test_examples_are_cases_of_a_suite(files, tmp_path):
+def test_the_result_is_a_suite(files, tmp_path):
     old, new = files
-    status, out, _ = sluice("rules", "diff", old, new, "--format", "json")
-    cases = [case for statement in json.loads(out)["opened"]["statements"] for case in statement["cases"]]
     suite = tmp_path / "suite.json"
-    suite.write_text(json.dumps({"cases": cases}))
-    assert status == 1 and len(cases) == 2
+
+    def write(*arguments):
+        status, out, err = sluice("rules", *arguments, "--json")
+        suite.write_text(out)
+        assert err == "" and out == sluice("rules", *arguments, "--format", "json")[1]
+        return status, json.loads(out)
+
+    status, found = write("diff", old, new)
+    assert status == 1 and found["analysis"]["opened"]["statements"][0]["cases"] == [0, 1]
+    assert [case["name"] for case in found["cases"]] == ["create users/bob/a.jpg is newly allowed",
+                                                         "update users/bob/a.jpg is newly allowed"]
     assert sluice("rules", "test", new, "--suite", suite)[0] == 0
     assert "2 failed" in sluice("rules", "test", old, "--suite", suite)[1]
+
+    status, found = write("prove", new, "--never", "create users/{uid}/** by other uid", "--never", "write by anonymous")
+    assert status == 1 and [one["state"] for one in found["analysis"]["properties"]] == ["CONTRADICTED", "PROVEN"]
+    assert "1 failed" in sluice("rules", "test", new, "--suite", suite)[1]
+    assert sluice("rules", "test", old, "--suite", suite)[0] == 0
+
+    status, found = write("diff", old, old)
+    assert (status, found["cases"]) == (0, [])
+    assert sluice("rules", "test", old, "--suite", suite)[:2] == (0, "0 cases: 0 passed, 0 failed\n")
 
 
 def test_what_is_not_decided_is_named(files):
@@ -70,8 +86,8 @@ def test_prove(files, tmp_path):
     assert status == 1 and f"✗ counterexample: never create, update users/{{uid}}/** by other uid\n  {new}:5:5 allows\n  create " in out
     properties = tmp_path / "safety.txt"
     properties.write_text("# nobody\nread by anonymous\ncreate when request.resource.size > 10 * 1024 * 1024\n")
-    status, out, _ = sluice("rules", "prove", old, "--properties", properties, "--format", "json")
-    assert status == 0 and [json.loads(line)["state"] for line in out.splitlines()] == ["PROVEN", "PROVEN"]
+    status, out, _ = sluice("rules", "prove", old, "--properties", properties)
+    assert status == 0 and out.count("✓ proven") == 2
     properties.write_text("# read by anonymous\n")
     status, out, err = sluice("rules", "prove", old, "--properties", properties)
     assert (status, out) == (2, "") and "have no property" in err
