@@ -103,6 +103,13 @@ package struct Search {
             }
             run(Question(self, method, shape), &result)
         }
+        if result.answers.values.contains(where: { if case .undetermined = $0 { true } else { false } }) {
+            for (index, example) in sampled(method) {
+                guard case .undetermined? = result.answers[index] else { continue }
+                result.answers[index] = .example(example)
+                result.changed.insert(index)
+            }
+        }
         return result
     }
 
@@ -203,22 +210,44 @@ package struct Search {
     }
 
     /// An example for another method, if it is one for this method too, and because of the same statement.
-    private func adapt(_ example: ExampleRequest, to method: Method, statement: Int) -> ExampleRequest? {
+    private func adapt(_ example: ExampleRequest, to method: Method, statement index: Int) -> ExampleRequest? {
         var adapted = ExampleRequest(method)
         (adapted.bucket, adapted.segments, adapted.uid, adapted.token) =
             (example.bucket, example.segments, example.uid, example.token)
         (adapted.parameters, adapted.time, adapted.documents) = (example.parameters, example.time, example.documents)
         if method != .list { adapted.existing = example.existing ?? (method == .create ? nil : [.size: .int(1)]) }
         if adapted.incoming != nil { adapted.incoming = example.incoming ?? example.existing ?? [.size: .int(1)] }
-        guard confirms, holds(&adapted) else { return nil }
-        func isAllowed(_ example: ExampleRequest) -> Bool {
-            let allowing = subject.rules.explain(example.request).blocks.last?.rules.last
-            return allowing?.range == subject.resolved.statements[statement].range
+        guard confirms, holds(&adapted), statement(allowing: adapted) == index else { return nil }
+        return shrunk(adapted, index)
+    }
+
+    /// The number of random requests for a method.
+    private static let samples = 200
+
+    /// Examples among random requests, by the statement.
+    private func sampled(_ method: Method) -> [Int: ExampleRequest] {
+        guard confirms, !excludesOthers, !isInverted else { return [:] }
+        var examples: [Int: ExampleRequest] = [:]
+        var sampler = RequestSampler([subject, also, unless].compactMap(\.self), seed: 1)
+        for _ in 0..<Self.samples {
+            var request = sampler.next(method)
+            guard holds(&request), let index = statement(allowing: request), examples[index] == nil else { continue }
+            examples[index] = shrunk(request, index)
         }
-        guard isAllowed(adapted) else { return nil }
-        var shrinker = Shrinker(adapted, holds: holds)
+        return examples
+    }
+
+    /// The statement that allows a request.
+    private func statement(allowing example: ExampleRequest) -> Int? {
+        guard let range = subject.rules.explain(example.request).blocks.last?.rules.last?.range else { return nil }
+        return subject.resolved.statements.firstIndex { $0.range == range }
+    }
+
+    /// The smallest form of an example that the same statement allows.
+    private func shrunk(_ example: ExampleRequest, _ index: Int) -> ExampleRequest {
+        var shrinker = Shrinker(example, holds: holds)
         shrinker.run()
-        return isAllowed(shrinker.example) ? shrinker.example : adapted
+        return statement(allowing: shrinker.example) == index ? shrinker.example : example
     }
 
     private func holds(_ example: inout ExampleRequest) -> Bool {

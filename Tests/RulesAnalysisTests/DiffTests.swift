@@ -199,6 +199,14 @@ import Wire
         #expect(!diff.opened.provenMethods.contains(.create))
     }
 
+    /// Without time for the solver, random requests find what is obvious.
+    @Test func obviousExamplesNeedNoSolver() throws {
+        let condition = "request.auth.uid == uid && request.resource.name.matches('.*\\\\.(png|jpg)$')"
+        let diff = try diff(Self.condition(condition), Self.condition("true || \(condition)"), milliseconds: 0)
+        #expect(diff.opened.changes.flatMap(\.examples).map(\.method) == [.create])
+        #expect(!diff.closed.provenMethods.contains(.create) && diff.closed.changes.isEmpty)
+    }
+
     private static func exist(_ names: [String]) -> String {
         names.map { "firestore.exists(/databases/(default)/documents/a/\($0))" }.joined(separator: " && ")
     }

@@ -60,6 +60,8 @@ struct CachedObject: Sendable {
 public final class CachedBucket: Sendable {
     /// Objects of at most this size are not kept if each read asks anyway, because their bytes cost the same request.
     static let small: UInt64 = 64 * 1024
+    /// Objects of at most this size are kept in memory, too.
+    static let inMemory = 4096
     /// The number of slices that are looked up before a response, 4 GiB. Those that follow are looked up when they are due.
     static let lookAhead: UInt32 = 4096
     /// Larger objects are not kept: 1 PiB.
@@ -95,6 +97,9 @@ public final class CachedBucket: Sendable {
         object.known.isVerified || known.isVerified(object.metadata.name, object.key)
     }
 
+    /// Keeps the bytes of a small object in memory.
+    func keep(_ bytes: [UInt8], of object: CachedObject) { known.keep(bytes, of: object.metadata.name, object.key) }
+
     func noteVerified(_ object: CachedObject) { known.noteVerified(object.metadata.name, object.key) }
 
     // MARK: Changes
@@ -126,6 +131,10 @@ public final class CachedBucket: Sendable {
     public func open(_ name: String, _ plan: ReadPlan, mustAsk: Bool) async throws(BucketError) -> CachedRead {
         guard plan.part == nil, !isSmall(name) else { return try await bypass(name, plan) }
         var mustAsk = mustAsk
+        if !mustAsk, let object = known.find(name), object.asked >= since(cache.clock(), mustAsk: false) {
+            if let read = try await open(CachedObject(known: object, bucket: self), .hit, plan) { return read }
+            mustAsk = true
+        }
         for _ in 0..<CachedBucket.attempts {
             switch try await openFirst(name, plan) {
             case .read(let read): return read
@@ -308,6 +317,7 @@ public final class CachedBucket: Sendable {
         guard object.known.isKept, !isTooSmall(object.metadata) else {
             return try await bypass(object.metadata.name, plan)
         }
+        if object.known.bytes != nil { return read(object, result, nil, loop) }
         let slices = CacheLayout.slices(of: range)
         guard let missing = missing(slices, range, object) else { return read(object, result, nil, loop) }
         let found: CacheOutcome.Result =

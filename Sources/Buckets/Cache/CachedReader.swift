@@ -38,13 +38,15 @@ final class CachedReader: ObjectReader {
         return CachedSource(object, range, fill, own: own, cache, loop)
     }
 
-    /// All bytes of an object of one unit, if they are in the page cache. Cheaper than a source of its own.
+    /// All bytes of an object of one unit, if they are in memory or in the page cache. Cheaper than a source of its own.
     private func smallObject() -> [UInt8]? {
+        if let bytes = object.known.bytes { return bytes }
         guard metadata.size <= UInt64(CacheLayout.unit), metadata.crc32c == nil || object.bucket.isVerified(object),
             let entry = cache.index.hit(SliceKey(object: object.key, index: 0)), UInt64(entry.length) == metadata.size,
             case .bytes(let bytes) = File.readCached(entry.segment.descriptor, Int(entry.length), at: entry.offset),
             CacheLayout.agree(bytes.span.bytes, [entry.crc32c])
         else { return nil }
+        if bytes.count <= CachedBucket.inMemory { object.bucket.keep(bytes, of: object) }
         return bytes
     }
 

@@ -12,6 +12,8 @@ struct KnownObject: Sendable {
     let isKept: Bool
     /// Whether the checksum of the whole object was compared.
     var isVerified = false
+    /// The bytes, if they are few. Their checksums were compared.
+    var bytes: [UInt8]?
 }
 
 /// The metadata of a bucket's objects, and the requests for it. Any thread may use it.
@@ -81,6 +83,8 @@ final class KnownObjects: Sendable {
         var new: [BytewiseString: KnownObject] = [:]
         var old: [BytewiseString: KnownObject] = [:]
         var newBytes = 0
+        /// How much of `newBytes` are bytes of objects.
+        var newContent = 0
         var active: [BytewiseString: Activity] = [:]
     }
 
@@ -149,6 +153,19 @@ final class KnownObjects: Sendable {
         }
     }
 
+    /// Keeps the bytes of a small object, so that no file is read for it. They take at most a quarter of the memory.
+    func keep(_ bytes: [UInt8], of name: String, _ key: ObjectKey) {
+        let name = BytewiseString(name)
+        state.withLock { state in
+            guard let known = find(name, &state), known.key == key, known.bytes == nil,
+                state.newContent + bytes.count <= half / 4
+            else { return }
+            state.new[name]?.bytes = bytes
+            state.newContent += bytes.count
+            state.newBytes += bytes.count
+        }
+    }
+
     /// Ends a request. Its answer is kept, unless the object may have changed meanwhile.
     func end(_ name: String, _ flight: Flight, _ outcome: Flight.Outcome) {
         let key = BytewiseString(name)
@@ -211,7 +228,7 @@ final class KnownObjects: Sendable {
         // Released without the lock.
         _ = state.withLock { state in
             for name in state.active.keys { state.active[name]?.isOutdated = true }
-            defer { (state.new, state.old, state.newBytes) = ([:], [:], 0) }
+            defer { (state.new, state.old, state.newBytes, state.newContent) = ([:], [:], 0, 0) }
             return (state.new, state.old)
         }
     }
@@ -224,23 +241,32 @@ final class KnownObjects: Sendable {
     }
 
     private func forget(_ name: BytewiseString, _ state: inout State) {
-        if let known = state.new.removeValue(forKey: name) { state.newBytes -= KnownObjects.size(name, known) }
+        if let known = state.new.removeValue(forKey: name) {
+            state.newBytes -= KnownObjects.size(name, known)
+            state.newContent -= known.bytes?.count ?? 0
+        }
         state.old[name] = nil
     }
 
     /// What an object takes in memory, in bytes.
     private static func size(_ name: BytewiseString, _ known: KnownObject) -> Int {
-        512 + 2 * name.utf8.count + known.metadata.attributes.pairBytes
+        512 + 2 * name.utf8.count + known.metadata.attributes.pairBytes + (known.bytes?.count ?? 0)
     }
 
     private func keep(_ name: BytewiseString, _ known: KnownObject, _ state: inout State) {
         var known = known
-        if let last = state.new[name] ?? state.old[name], last.key == known.key, last.isVerified {
-            known.isVerified = true
+        let last = state.new[name]
+        if let last = last ?? state.old[name], last.key == known.key {
+            known.isVerified = known.isVerified || last.isVerified
+            known.bytes = known.bytes ?? last.bytes
         }
-        let last = state.new.updateValue(known, forKey: name)
+        if state.newContent - (last?.bytes?.count ?? 0) + (known.bytes?.count ?? 0) > half / 4 { known.bytes = nil }
+        state.new[name] = known
         state.newBytes += KnownObjects.size(name, known) - (last.map { KnownObjects.size(name, $0) } ?? 0)
+        state.newContent += (known.bytes?.count ?? 0) - (last?.bytes?.count ?? 0)
         state.old[name] = nil
-        if state.newBytes > half { (state.old, state.new, state.newBytes) = (state.new, [:], 0) }
+        if state.newBytes > half {
+            (state.old, state.new, state.newBytes, state.newContent) = (state.new, [:], 0, 0)
+        }
     }
 }

@@ -11,6 +11,33 @@ private let mebibyte = 1 << 20
 
 @Suite("The disk of the read cache", .timeLimit(.minutes(5)))
 struct ReadCacheDiskTests {
+    @Test("Small objects are in memory after their second read, as far as a quarter of the table's half holds them")
+    func memory() async throws {
+        var options = CacheFixture.Options()
+        options.metadata = 64 << 10
+        let fixture = await CacheFixture(options)
+        let names = ["a", "b", "c", "larger"]
+        for name in names { fixture.service.put(name, name == "larger" ? 4097 : 4096) }
+        try await fixture.run {
+            for _ in 0..<2 {
+                for name in names { #expect(try await fixture.bucket.read(name).isRight(fixture.service)) }
+            }
+            for page in 1...4 { fixture.damage(page * 4096..<mebibyte) }
+            for name in names {
+                let read = try await fixture.bucket.read(name)
+                #expect(read.isRight(fixture.service))
+            }
+            // "a" and "b" were in memory.
+            #expect(fixture.service.with { [$0.opens, $0.pinned] } == [4, 2])
+            fixture.service.put("a", 4095)
+            #expect(fixture.cache.forget(bucket: "b", name: "a"))
+            let new = try await fixture.bucket.read("a")
+            #expect(new.metadata.size == 4095 && new.isRight(fixture.service))
+            #expect(try await fixture.bucket.read("b").isRight(fixture.service))
+            #expect(fixture.service.with { [$0.opens, $0.pinned] } == [5, 2])
+        }
+    }
+
     @Test("A damaged byte is not sent: the slice is fetched again")
     func damage() async throws {
         for isRestarted in [false, true] {
