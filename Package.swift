@@ -248,7 +248,8 @@ let package = Package(
             name: "RulesTestingTests",
             dependencies: ["RulesTesting", "SecurityRules", "Wire", "YAML"], swiftSettings: tests),
         .testTarget(
-            name: "RulesAnalysisTests", dependencies: ["TestSupport", "RulesAnalysis", "SecurityRules", "Wire"],
+            name: "RulesAnalysisTests",
+            dependencies: ["TestSupport", "RulesAnalysis", "RulesTesting", "SecurityRules", "Wire"],
             swiftSettings: tests),
         // The same file in both language modes, as in an app.
         .target(

@@ -40,7 +40,7 @@ public struct CacheConfiguration: Sendable, Equatable {
             "Free space that the cache leaves to others on its file system."),
         .bytes(
             "cache.metadata", 1 << 20...4 << 30, \.cache.metadata,
-            "Memory for the names and metadata of objects, for each cached bucket."),
+            "Memory for the names and metadata of objects, and the bytes of small ones, for each cached bucket."),
         .integer(
             "cache.fills", 1...1000, \.cache.fills,
             "Concurrent reads from services that fill the cache, each with 512KiB of memory; others are not cached."),

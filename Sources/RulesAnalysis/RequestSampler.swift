@@ -56,7 +56,9 @@ package struct RequestSampler {
                 if last == Array("documents".utf8) { collections.insert(text) }
                 last = word
             }
-            if number > 0 { numbers += [number - 1, number, number << 10, number << 20, (number << 20) - 1] }
+            if (1...(1 << 42)).contains(number) {
+                numbers += [number - 1, number, number << 10, number << 20, (number << 20) - 1]
+            }
             (word, number) = ([], 0)
         }
     }

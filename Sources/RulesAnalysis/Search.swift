@@ -105,7 +105,7 @@ package struct Search {
         }
         if result.answers.values.contains(where: { if case .undetermined = $0 { true } else { false } }) {
             for (index, example) in sampled(method) {
-                guard case .undetermined? = result.answers[index] else { continue }
+                if case .example? = result.answers[index] { continue }
                 result.answers[index] = .example(example)
                 result.changed.insert(index)
             }

@@ -38,7 +38,7 @@ package final class Solver {
 
     /// The responses to scripts that were decided. Methods and lengths of paths often have the same formula.
     private var kept: [BytewiseString: String] = [:]
-    private var process: (id: pid_t, socket: Int32)?
+    private(set) var process: (id: pid_t, socket: Int32)?
 
     /// Starts the process.
     package init() throws(SolverError) { try start() }
@@ -87,7 +87,7 @@ package final class Solver {
             do { try start() } catch { return .ended("\(error)") }
         }
         let deadline = Self.now() + Int64(milliseconds) + Int64(Self.grace)
-        if send(Array(script.utf8)), let response = receive(deadline: deadline) { return .text(response) }
+        if send(Array(script.utf8), deadline), let response = receive(deadline: deadline) { return .text(response) }
         let isLate = Self.now() >= deadline
         stop()
         return .ended(isLate ? "the time limit" : "the memory limit of the solver")
@@ -101,16 +101,27 @@ package final class Solver {
         return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
     }
 
-    private func send(_ bytes: [UInt8]) -> Bool {
+    /// Waits until the socket is ready for one of these events. false at the deadline.
+    private func wait(for events: Int32, on socket: Int32, _ deadline: Int64) -> Bool {
+        while true {
+            let left = deadline - Self.now()
+            guard left > 0 else { return false }
+            var descriptor = pollfd(fd: socket, events: Int16(events), revents: 0)
+            if poll(&descriptor, 1, Int32(clamping: left)) > 0 { return true }
+        }
+    }
+
+    private func send(_ bytes: [UInt8], _ deadline: Int64) -> Bool {
         guard let socket = process?.socket else { return false }
         let length = withUnsafeBytes(of: UInt32(bytes.count)) { Array($0) }
         let message = length + bytes
         var sent = 0
         while sent < message.count {
+            guard wait(for: POLLOUT, on: socket, deadline) else { return false }
             let count = message[sent...].withUnsafeBytes {
-                Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+                Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
             }
-            if count < 0, errno == EINTR { continue }
+            if count < 0, errno == EINTR || errno == EAGAIN { continue }
             guard count > 0 else { return false }
             sent += count
         }
@@ -128,10 +139,7 @@ package final class Solver {
         guard let socket = process?.socket else { return nil }
         var bytes: [UInt8] = []
         while bytes.count < count {
-            let left = deadline - Self.now()
-            var descriptor = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
-            guard left > 0 else { return nil }
-            if poll(&descriptor, 1, Int32(clamping: left)) <= 0 { continue }
+            guard wait(for: POLLIN, on: socket, deadline) else { return nil }
             var part = [UInt8](repeating: 0, count: min(count - bytes.count, 65_536))
             let received = recv(socket, &part, part.count, 0)
             if received < 0, errno == EINTR { continue }

@@ -235,6 +235,22 @@ import Wire
         #expect(diff.opened.changes.count == 1)
     }
 
+    @Test func aStoppedSolverIsEnded() throws {
+        let solver = try Solver()
+        let id = try #require(solver.process?.id)
+        kill(id, SIGSTOP)
+        // More than the socket holds.
+        let script = String(repeating: "(assert true)\n", count: 100_000)
+        guard case .ended("the time limit") = solver.evaluate(script, milliseconds: 50) else {
+            Issue.record("a stopped process has answered")
+            return
+        }
+        guard case .text("sat\n") = solver.evaluate("(check-sat)\n", milliseconds: 5_000) else {
+            Issue.record("it did not start again")
+            return
+        }
+    }
+
     @Test func theTimeLimitIsKept() throws {
         let start = ContinuousClock().now
         let diff = try diff(

@@ -1,4 +1,5 @@
 import Glibc
+import RulesTesting
 import SecurityRules
 import TestSupport
 import Testing
@@ -37,8 +38,8 @@ import Testing
             counts.pairs += 1
             let diff = RulesDiff(from: old, to: new, solver, milliseconds: 3_000)
             var requests = RandomRequests(random: SeededGenerator(seed &* 31))
-            check(diff.opened, allowedBy: new, deniedBy: old, seed, &requests, &counts)
-            check(diff.closed, allowedBy: old, deniedBy: new, seed, &requests, &counts)
+            try check(diff.opened, allowedBy: new, deniedBy: old, seed, &requests, &counts)
+            try check(diff.closed, allowedBy: old, deniedBy: new, seed, &requests, &counts)
         }
         print("\(counts)")
         #expect(counts.open * 2 < counts.proven + counts.examples)
@@ -110,7 +111,7 @@ import Testing
     private func check(
         _ side: RulesDiff.Side, allowedBy allowing: Ruleset, deniedBy denying: Ruleset, _ seed: UInt64,
         _ requests: inout RandomRequests, _ counts: inout Counts
-    ) {
+    ) throws {
         counts.proven += side.provenMethods.count
         counts.open += side.open.reduce(0) { $0 + $1.methods.count }
         func isExample(_ request: ExampleRequest) -> Bool {
@@ -120,6 +121,11 @@ import Testing
         for example in side.changes.flatMap(\.examples) {
             counts.examples += 1
             #expect(isExample(example), "seed \(seed): \(example)")
+            // As a case of a suite it is the same request.
+            let text = JSON.suite([example.testCase("a", isAllowed: true)], []).text
+            let suite = try TestSuite.read(text, fileName: "suite", now: ExampleRequest.defaultTime)
+            #expect(suite.cases.map { $0.run(allowing).passed } == [true], "seed \(seed): \(text)")
+            #expect(suite.cases.map { $0.run(denying).passed } == [false], "seed \(seed): \(text)")
         }
         for method in side.provenMethods {
             for _ in 0..<150 {

@@ -131,7 +131,9 @@ public final class CachedBucket: Sendable {
     public func open(_ name: String, _ plan: ReadPlan, mustAsk: Bool) async throws(BucketError) -> CachedRead {
         guard plan.part == nil, !isSmall(name) else { return try await bypass(name, plan) }
         var mustAsk = mustAsk
-        if !mustAsk, let object = known.find(name), object.asked >= since(cache.clock(), mustAsk: false) {
+        if !mustAsk, freshness != .validate, let object = known.find(name),
+            object.asked >= since(cache.clock(), mustAsk: false)
+        {
             if let read = try await open(CachedObject(known: object, bucket: self), .hit, plan) { return read }
             mustAsk = true
         }
@@ -229,13 +231,13 @@ public final class CachedBucket: Sendable {
     /// Asks the service for the metadata.
     private func ask(_ name: String, _ flight: KnownObjects.Flight) async -> KnownObjects.Flight.Outcome {
         statistics.countAsk(isShared: false)
-        let outcome: KnownObjects.Flight.Outcome
+        var outcome: KnownObjects.Flight.Outcome
         do throws(BucketError) {
             outcome = .known(object(try await driver.stat(name), flight).known)
         } catch {
             outcome = Task.isCancelled ? .abandoned : .failed(error)
         }
-        known.end(name, flight, outcome)
+        outcome = known.end(name, flight, outcome)
         if case .abandoned = outcome { return .failed(BucketError(.unavailable, "read: the reader is gone")) }
         return outcome
     }

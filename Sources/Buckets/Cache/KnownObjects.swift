@@ -157,31 +157,31 @@ final class KnownObjects: Sendable {
     func keep(_ bytes: [UInt8], of name: String, _ key: ObjectKey) {
         let name = BytewiseString(name)
         state.withLock { state in
-            guard let known = find(name, &state), known.key == key, known.bytes == nil,
-                state.newContent + bytes.count <= half / 4
-            else { return }
-            state.new[name]?.bytes = bytes
-            state.newContent += bytes.count
-            state.newBytes += bytes.count
+            guard var known = find(name, &state), known.key == key, known.bytes == nil else { return }
+            known.bytes = bytes
+            keep(name, known, &state)
         }
     }
 
     /// Ends a request. Its answer is kept, unless the object may have changed meanwhile.
-    func end(_ name: String, _ flight: Flight, _ outcome: Flight.Outcome) {
+    /// - Returns: The outcome, with what was known of the same version.
+    @discardableResult func end(_ name: String, _ flight: Flight, _ outcome: Flight.Outcome) -> Flight.Outcome {
         let key = BytewiseString(name)
-        state.withLock { state in
-            guard var activity = state.active[key], activity.flight === flight else { return }
+        let outcome = state.withLock { state -> Flight.Outcome in
+            guard var activity = state.active[key], activity.flight === flight else { return outcome }
             activity.flight = nil
             let mayKeep = !activity.isOutdated && activity.changes == 0
             state.active[key] = activity.changes == 0 ? nil : activity
             switch outcome {
             case .known(let known):
-                if mayKeep { keep(key, known, &state) }
+                if mayKeep { return .known(keep(key, known, &state)) }
             case .failed(let error) where error.code == .objectNotFound: forget(key, &state)
             case .failed, .abandoned: break
             }
+            return outcome
         }
         flight.end(outcome)
+        return outcome
     }
 
     /// Marks the beginning of a change. Until its end nothing is kept about the name.
@@ -253,7 +253,10 @@ final class KnownObjects: Sendable {
         512 + 2 * name.utf8.count + known.metadata.attributes.pairBytes + (known.bytes?.count ?? 0)
     }
 
-    private func keep(_ name: BytewiseString, _ known: KnownObject, _ state: inout State) {
+    /// - Returns: The object, with what was known of the same version.
+    @discardableResult private func keep(_ name: BytewiseString, _ known: KnownObject, _ state: inout State)
+        -> KnownObject
+    {
         var known = known
         let last = state.new[name]
         if let last = last ?? state.old[name], last.key == known.key {
@@ -268,5 +271,6 @@ final class KnownObjects: Sendable {
         if state.newBytes > half {
             (state.old, state.new, state.newBytes, state.newContent) = (state.new, [:], 0, 0)
         }
+        return known
     }
 }

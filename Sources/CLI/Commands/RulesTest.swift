@@ -9,8 +9,8 @@ struct RulesTest: ParsableCommand {
         commandName: "test",
         abstract: "Run test suites against rules.",
         discussion: """
-            A suite is a YAML file as described in docs/writing-rules.md, or the JSON body of a request to \
-            projects.test of the Firebase Rules API. Without FILE, the suite's own 'source' gives the rules. With \
+            A suite is a YAML file as described in docs/writing-rules.md, what 'sluice rules diff' or 'prove' prints with \
+            --json, or the JSON body of a request to projects.test of the Firebase Rules API. Without FILE, the suite's own 'source' gives the rules. With \
             --format json each case is one line, {"state": "SUCCESS" | "FAILURE", …}, in the suite's order. Exit \
             status: 0 all cases pass, 1 a case fails, 2 a file can't be read or used, 64 wrong usage.
             """)

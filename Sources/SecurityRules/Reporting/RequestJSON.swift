@@ -12,9 +12,13 @@ extension Request {
         switch existing {
         case .unknown: break
         case .absent: members.append(("resource", .null))
-        case .object(let facts): members.append(("resource", facts.json))
+        case .object(let facts): members.append(("resource", facts.json()))
         }
-        if let incoming { members.append(("new", incoming.json)) }
+        if let incoming {
+            var old: ObjectFacts?
+            if method == .update, case .object(let facts) = existing { old = facts }
+            members.append(("new", incoming.json(over: old)))
+        }
         members.append(("time", .string(time.description)))
         if case .map(let parameters) = state.params, !parameters.isEmpty {
             members.append(("params", JSON(state.params)))
@@ -29,31 +33,43 @@ extension Request {
 
 extension ObjectFacts {
     /// The known properties but the name and the bucket, which the path has.
-    fileprivate var json: JSON {
+    /// - Parameter old: The object that is updated. Its properties stay unless the new object sets them, to null if need be.
+    fileprivate func json(over old: ObjectFacts? = nil) -> JSON {
         var members: [(String, JSON)] = []
         for field in ObjectField.allCases where field != .name && field != .bucket {
             guard let value = fields[Int(field.rawValue)] else { continue }
-            if case .unknown = value { continue }
-            if case .null = value { continue }
-            members.append((field.key, JSON(value)))
+            switch value {
+            case .unknown: continue
+            case .null:
+                if case .string? = old?.fields[Int(field.rawValue)] { members.append((field.key, .null)) }
+                if case .map? = old?.fields[Int(field.rawValue)] { members.append((field.key, .null)) }
+            case .timestamp(let time): members.append((field.key, .string(time.description)))
+            default: members.append((field.key, JSON(value)))
+            }
         }
         return .object(members)
     }
 }
 
 extension JSON {
+    /// A claim, or a field of a document. What JSON has no notation for has its type, as in the Firestore protocol.
     fileprivate init(_ datum: Datum) {
         switch datum {
         case .null: self = .null
         case .bool(let value): self = .bool(value)
         case .int(let value): self = .raw(String(value))
-        case .float(let value) where value.isFinite: self = .raw(value.description)
+        case .float(let value) where value.isFinite:
+            let text = JSON.raw(value.description)
+            self = value == value.rounded() ? .object([("doubleValue", text)]) : text
         case .string(let text): self = .string(text.string)
         case .list(let elements): self = .array(elements.map { JSON($0) })
         case .map(let entries):
             self = .object(entries.sorted { $0.order < $1.order }.map { ($0.key.string, JSON($0.value)) })
-        case .timestamp(let time): self = .string(time.description)
-        // Claims, properties and documents have no others.
+        case .timestamp(let time): self = .object([("timestampValue", .string(time.description))])
+        case .latlng(let latitude, let longitude):
+            let degrees = [("latitude", latitude), ("longitude", longitude)].map { ($0, JSON.raw($1.description)) }
+            self = .object([("geoPointValue", .object(degrees))])
+        // Claims and documents have no others.
         default: self = .null
         }
     }

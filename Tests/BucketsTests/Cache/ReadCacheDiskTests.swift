@@ -103,10 +103,10 @@ struct ReadCacheDiskTests {
             }
             #expect(fixture.cache.report.state == (code == EIO ? .broken : .full))
             fixture.faults.stop()
-            fixture.faults.allocate.store(code, ordering: .relaxed)
             fixture.clock.pass(seconds: 61)
             #expect(try await fixture.bucket.read("a0").isRight(fixture.service))
             await eventually { fixture.cache.report.state == .open }
+            fixture.faults.allocate.store(code, ordering: .relaxed)
             #expect(try await fixture.bucket.read("a3").isRight(fixture.service))
             fixture.faults.stop()
             fixture.clock.pass(seconds: 61)
