@@ -34,9 +34,12 @@ public struct ObjectFacts: Sendable {
         }
     }
 
+    /// The properties that an upload only gets when it is stored, and that may be null.
+    static let ofStored = [ObjectField.generation, .metageneration, .etag]
+
     /// Sets the properties that an upload only gets when it is stored to null: generation, metageneration and etag.
     public mutating func setNotStored() {
-        for field in [ObjectField.generation, .metageneration, .etag] { set(field, .known(.null)) }
+        for field in Self.ofStored { set(field, .known(.null)) }
     }
 
     /// Sets one property.

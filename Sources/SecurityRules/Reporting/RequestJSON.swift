@@ -12,12 +12,12 @@ extension Request {
         switch existing {
         case .unknown: break
         case .absent: members.append(("resource", .null))
-        case .object(let facts): members.append(("resource", facts.json()))
+        case .object(let facts): members.append(("resource", facts.json(isStored: true)))
         }
         if let incoming {
             var old: ObjectFacts?
             if method == .update, case .object(let facts) = existing { old = facts }
-            members.append(("new", incoming.json(over: old)))
+            members.append(("new", incoming.json(isStored: false, over: old)))
         }
         members.append(("time", .string(time.description)))
         if case .map(let parameters) = state.params, !parameters.isEmpty {
@@ -33,16 +33,20 @@ extension Request {
 
 extension ObjectFacts {
     /// The known properties but the name and the bucket, which the path has.
-    /// - Parameter old: The object that is updated. Its properties stay unless the new object sets them, to null if need be.
-    fileprivate func json(over old: ObjectFacts? = nil) -> JSON {
+    /// - Parameters:
+    ///   - isStored: Whether it is a stored object.
+    ///   - old: The object that is updated. Its properties stay unless the new object sets them, to null if need be.
+    fileprivate func json(isStored: Bool, over old: ObjectFacts? = nil) -> JSON {
         var members: [(String, JSON)] = []
         for field in ObjectField.allCases where field != .name && field != .bucket {
             guard let value = fields[Int(field.rawValue)] else { continue }
             switch value {
             case .unknown: continue
             case .null:
-                if case .string? = old?.fields[Int(field.rawValue)] { members.append((field.key, .null)) }
-                if case .map? = old?.fields[Int(field.rawValue)] { members.append((field.key, .null)) }
+                // Others are null if they are left out, but for those that an update keeps.
+                let before = old?.fields[Int(field.rawValue)]
+                let isKept = field.isIncoming && before.map { if case .null = $0 { false } else { true } } == true
+                if isKept || (isStored && ObjectFacts.ofStored.contains(field)) { members.append((field.key, .null)) }
             case .timestamp(let time): members.append((field.key, .string(time.description)))
             default: members.append((field.key, JSON(value)))
             }
