@@ -4,8 +4,9 @@ import hashlib
 import http.client
 import json
 import secrets
+import socket
 
-from program import free_port, new_token
+from program import free_port, new_token, wait_until
 from secret_words import secret
 
 RULES = """rules_version = '2';
@@ -35,6 +36,8 @@ class Console:
             rules=self.rules, arguments=("--set", f"listen.console=127.0.0.1:{self.port}"),
             extra=f'console: {{ token: "{digest}"{console} }}\ntokens:\n{entry}\n{extra}', **options)
         self.url = f"http://127.0.0.1:{self.port}"
+        # The other listeners may open before it.
+        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", self.port)) == 0, what="the console")
 
     def raw(self, method, target, body=None, fields=(), token=True):
         """The status, the fields and the body of a response."""
