@@ -34,10 +34,11 @@ struct RulesDiffCommand: ParsableCommand {
         let after = try RulesFile(new).rules
         let solver = try AnalysisOptions.startSolver()
         let diff = RulesDiff(from: before, to: after, solver, milliseconds: options.milliseconds / 2)
-        print(
-            options.printsJSON
-                ? diff.json.text + "\n" : diff.text(before.fileName, after.fileName, explains: options.explain),
-            terminator: "")
+        if options.printsJSON {
+            print(diff.json.text)
+        } else {
+            print(diff.text(before.fileName, after.fileName, explains: options.explain), terminator: "")
+        }
         if !diff.opened.changes.isEmpty { throw RulesStatus.findings }
         if !diff.opened.open.isEmpty { throw RulesStatus.undecided }
     }
