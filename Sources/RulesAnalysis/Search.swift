@@ -104,8 +104,8 @@ package struct Search {
             run(Question(self, method, shape), &result)
         }
         if result.answers.values.contains(where: { if case .undetermined = $0 { true } else { false } }) {
-            for (index, example) in sampled(method) {
-                if case .example? = result.answers[index] { continue }
+            let open = result.answers.filter { if case .example = $0.value { false } else { true } }
+            for (index, example) in sampled(method, for: Set(open.keys)) {
                 result.answers[index] = .example(example)
                 result.changed.insert(index)
             }
@@ -224,14 +224,16 @@ package struct Search {
     /// The number of random requests for a method.
     private static let samples = 200
 
-    /// Examples among random requests, by the statement.
-    private func sampled(_ method: Method) -> [Int: ExampleRequest] {
+    /// Examples for some statements among random requests.
+    private func sampled(_ method: Method, for statements: Set<Int>) -> [Int: ExampleRequest] {
         guard confirms, !excludesOthers, !isInverted else { return [:] }
         var examples: [Int: ExampleRequest] = [:]
         var sampler = RequestSampler([subject, also, unless].compactMap(\.self), seed: 1)
         for _ in 0..<Self.samples {
             var request = sampler.next(method)
-            guard holds(&request), let index = statement(allowing: request), examples[index] == nil else { continue }
+            guard holds(&request), let index = statement(allowing: request), statements.contains(index),
+                examples[index] == nil
+            else { continue }
             examples[index] = shrunk(request, index)
         }
         return examples
