@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from measuring import RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, measure, table
-from proxies import NGINX, RULES, Upstream
+from proxies import CLEAR, NGINX, RULES, Upstream
 
 COLD = 256 << 20
 
@@ -49,7 +49,7 @@ def sluice(upstream, tls, freshness):
         f"certificate: {WORK}/cert.pem, key: {WORK}/key.pem }} }}\n"
         f"threads: 1\nlog: {{ access: false }}\nrules: {WORK}/cache.rules\n"
         f"cache: {{ directory: {directory}, size: 2GiB, reserve: 0 }}\n"
-        f"buckets: {{ o: {{ s3: {{ bucket: o, endpoint: \"{upstream.origin(False)}\", credentials: anonymous, "
+        f"buckets: {{ o: {{ s3: {{ bucket: o, endpoint: \"{upstream.origin(CLEAR)}\", credentials: anonymous, "
         f"conditionalWrites: yes }}, cache: {{ freshness: {freshness} }} }} }}\n")
     base = f"https://127.0.0.1:{secure}" if tls else f"http://127.0.0.1:{port}"
     name = "sluice" if freshness == "1h" else f"sluice, {freshness}"

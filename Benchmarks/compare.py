@@ -246,7 +246,7 @@ def machine():
     """What the figures depend on: processor, instruction sets, OpenSSL, and the congestion control of new connections."""
     facts = dict(re.findall(r"^(model name|cpu family|flags|Features)\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M))
     known = (facts.get("flags") or facts.get("Features", "")).split()
-    with socket.socket() as probe:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as probe:
         control = probe.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
     openssl = subprocess.run(["openssl", "version"], capture_output=True, text=True).stdout.strip()
     return (f"- Processor: {facts.get('model name', 'unknown')}, family {facts.get('cpu family', 'unknown')}, "

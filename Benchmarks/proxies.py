@@ -1,8 +1,8 @@
 """Sluice in front of an upstream, beside proxies: CPU of requests, and how long small ones wait beside large ones.
 
 TLS and HTTP/2 to the client. The upstream is one nginx on the load generator's CPU: static files, and WebDAV for
-uploads. To Sluice it is an S3 service without credentials; Sluice evaluates rules, the others only forward. Over TLS
-everyone but nginx, which can't, may speak HTTP/2 to it.
+uploads. To Sluice it is an S3 service without credentials; Sluice evaluates rules, the others only forward. It is reached
+in clear text, over TLS with HTTP/2 (by all but nginx, which can't), and over TLS with HTTP/1.1 only, as AWS speaks.
 """
 
 import os
@@ -33,6 +33,9 @@ http {{ access_log {log}; sendfile on; tcp_nopush on; tcp_nodelay on; default_ty
 """
 
 
+CLEAR, TLS, TLS_HTTP1 = WAYS = "clear", "TLS", "TLS HTTP/1.1"
+
+
 class Upstream:
     """One nginx with a port for each way to reach it, and the files of both sizes at `/o/SIZE`."""
 
@@ -58,20 +61,23 @@ class Upstream:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def origin(self, tls):
-        return f"https://127.0.0.1:{self.http2}" if tls else f"http://127.0.0.1:{self.http}"
+    def address(self, way):
+        return f"127.0.0.1:{ {CLEAR: self.http, TLS: self.http2, TLS_HTTP1: self.https}[way] }"
+
+    def origin(self, way):
+        return f"{'http' if way == CLEAR else 'https'}://{self.address(way)}"
 
 
-def sluice(upstream, tls):
+def sluice(upstream, way):
     port = free_port()
     (WORK / "proxy.rules").write_text(RULES)
-    trust = f", tls: {{ certificateAuthorities: {WORK}/cert.pem }}" if tls else ""
+    trust = f", tls: {{ certificateAuthorities: {WORK}/cert.pem }}" if way != CLEAR else ""
     configuration = WORK / "proxy-sluice.yaml"
     configuration.write_text(
         f"listen: {{ http: null, operator: null, https: {{ address: \"127.0.0.1:{port}\", "
         f"certificate: {WORK}/cert.pem, key: {WORK}/key.pem }} }}\n"
         f"threads: 1\nlog: {{ access: false }}\nrules: {WORK}/proxy.rules\n"
-        f"buckets: {{ o: {{ s3: {{ bucket: o, endpoint: \"{upstream.origin(tls)}\", credentials: anonymous, "
+        f"buckets: {{ o: {{ s3: {{ bucket: o, endpoint: \"{upstream.origin(way)}\", credentials: anonymous, "
         f"conditionalWrites: yes }}{trust} }} }}\n")
     base = f"https://127.0.0.1:{port}"
     return Server("sluice", [*RUN_SLUICE, "serve", "--config", configuration], base, url=lambda key: f"{base}/b/o/o/{key}")
@@ -82,11 +88,11 @@ def forwarding(name, command, port):
     return Server(name, command, base, url=lambda key: f"{base}/o/{key}")
 
 
-def nginx(upstream, tls):
+def nginx(upstream, way):
     port = free_port()
-    scheme, address = ("https", upstream.https) if tls else ("http", upstream.http)
+    scheme, address = ("http", upstream.address(CLEAR)) if way == CLEAR else ("https", upstream.address(TLS_HTTP1))
     servers = f"""
-  upstream up {{ server 127.0.0.1:{address}; keepalive 512; keepalive_requests 100000000; }}
+  upstream up {{ server {address}; keepalive 512; keepalive_requests 100000000; }}
   http2_chunk_size 64k; proxy_buffers 8 64k; proxy_buffer_size 64k; proxy_busy_buffers_size 128k; http2_body_preread_size 1m;
   server {{ listen 127.0.0.1:{port} ssl http2 backlog=4096; location / {{ proxy_pass {scheme}://up;
     proxy_http_version 1.1; proxy_set_header Connection ""; proxy_request_buffering off; proxy_max_temp_file_size 0;
@@ -96,10 +102,10 @@ def nginx(upstream, tls):
     return forwarding("nginx", ["/usr/sbin/nginx", "-c", configuration], port)
 
 
-def haproxy(upstream, tls):
+def haproxy(upstream, way):
     port = free_port()
     (WORK / "both.pem").write_bytes((WORK / "cert.pem").read_bytes() + (WORK / "key.pem").read_bytes())
-    server = f"127.0.0.1:{upstream.http2} ssl verify none alpn h2" if tls else f"127.0.0.1:{upstream.http}"
+    server = upstream.address(way) + {CLEAR: "", TLS: " ssl verify none alpn h2", TLS_HTTP1: " ssl verify none"}[way]
     configuration = WORK / "proxy-haproxy.cfg"
     configuration.write_text(f"""
 global
@@ -123,13 +129,13 @@ backend b
     return forwarding("haproxy", ["/usr/sbin/haproxy", "-f", configuration], port)
 
 
-def envoy(upstream, tls):
-    port = free_port()
+def envoy(upstream, way):
+    port, address = free_port(), upstream.address(way).split(":")
     types = "type.googleapis.com/envoy.extensions"
-    options = "http2_protocol_options: {}" if tls else "http_protocol_options: {}"
+    options = "http2_protocol_options: {}" if way == TLS else "http_protocol_options: {}"
     secure = f"""
     transport_socket: {{ name: tls, typed_config: {{ "@type": {types}.transport_sockets.tls.v3.UpstreamTlsContext,
-      common_tls_context: {{ alpn_protocols: [h2], tls_params: {{ tls_maximum_protocol_version: TLSv1_3 }} }} }} }}"""
+      common_tls_context: {{ alpn_protocols: [{"h2" if way == TLS else "http/1.1"}], tls_params: {{ tls_maximum_protocol_version: TLSv1_3 }} }} }} }}"""
     configuration = WORK / "proxy-envoy.yaml"
     configuration.write_text(f"""
 static_resources:
@@ -156,7 +162,7 @@ static_resources:
     typed_extension_protocol_options: {{ envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {{
       "@type": {types}.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {{ {options} }} }} }}
     load_assignment: {{ cluster_name: up, endpoints: [{{ lb_endpoints: [{{ endpoint: {{ address: {{ socket_address: {{
-      address: 127.0.0.1, port_value: {upstream.http2 if tls else upstream.http} }} }} }} }}] }}] }}{secure if tls else ""}
+      address: {address[0]}, port_value: {address[1]} }} }} }} }}] }}] }}{secure if way != CLEAR else ""}
 """)
     command = [ENVOY, "-c", configuration, "--concurrency", "1", "--log-level", "error", "--disable-hot-restart"]
     return forwarding("envoy", command, port)
@@ -179,9 +185,9 @@ def proxy(rounds):
              ("PUT 16 MiB", "16 MiB", 48, 8, 1, body))
     with Upstream() as upstream:
         for _ in range(rounds):
-            for tls in (False, True):
+            for way in WAYS:
                 for make in shuffled():
-                    with make(upstream, tls) as server:
+                    with make(upstream, way) as server:
                         cells = rows[server.name]
                         for title, size, count, clients, streams, content in loads:
                             urls = [server.url("new" if content else SIZES[size])]
@@ -189,7 +195,7 @@ def proxy(rounds):
                             h2load(urls, max(16, count // 10), clients, streams, **load)
                             rate, spent = measure(server, urls, count, clients, streams, **load)
                             scale = 1e6 if size == "1 KiB" else 1e9 / SIZES[size]
-                            column = f"{title}, {'TLS' if tls else 'clear'}"
+                            column = f"{title}, {way}"
                             cells.setdefault(column, []).append(rate and spent * scale)
     table("In front of an upstream: CPU µs a request at 1 KiB, s/GB at 16 MiB (in brackets: divided by Sluice's figure)",
           rows, lambda value: f"{value:.2f}", "sluice", lower_is_better=True)
@@ -212,7 +218,7 @@ def mix(rounds):
     with Upstream() as upstream:
         for _ in range(rounds):
             for make in shuffled():
-                with make(upstream, False) as server:
+                with make(upstream, CLEAR) as server:
                     small, large = server.url(SIZES["1 KiB"]), server.url(SIZES["16 MiB"])
                     cells = rows[server.name]
                     alone = latencies(small, 1500)
