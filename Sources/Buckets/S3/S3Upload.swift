@@ -31,7 +31,7 @@ extension S3Bucket {
 ///   ``S3Bucket/Settings/uploadRetries`` can select a multipart upload instead.
 /// - Every other body becomes a multipart upload that the commit completes.
 ///
-/// Bytes are hashed on the loop as they arrive, at most the 64 KiB that a connection reads at once. The request takes
+/// Bytes are hashed on the loop as they arrive, at most the 128 KiB that a connection reads at once. The request takes
 /// them immediately, so the pool would need a copy.
 ///
 /// Safety: confined to its loop; tasks that it starts run there.

@@ -144,8 +144,8 @@ final class Connection: EventHandler {
             steps += 1
             if state == .handshaking {
                 handshake()
-            } else if tls != nil && state != .lingering {
-                readEncrypted()
+            } else if let tls, state != .lingering {
+                steps += readEncrypted(tls) - 1
             } else {
                 readPlain()
             }
@@ -153,22 +153,40 @@ final class Connection: EventHandler {
         return false
     }
 
+    /// Decrypts records until the input is full, so that an engine sees as much at once as it does of clear text. Returns
+    /// their number.
+    private func readEncrypted(_ tls: TLSSession) -> Int {
+        let input = UnsafeMutableRawBufferPointer(rebasing: context.input[..<context.readLimit])
+        var (records, count) = (0, 0)
+        var step = TLSStep.done(0)
+        while case .done = step, count < input.count, records < Connection.recordsAtOnce, readable, !output.isBlocked {
+            step = decrypt(tls, into: input[count...])
+            drainTLS()
+            guard state != .closed else { return records }
+            records += 1
+            switch step {
+            case .done(let more):
+                count += more
+                readable = tls.canRead
+            case .wantsRead: readable = false
+            case .closed where count == 0: ended()
+            case .failed where count == 0: close()
+            // The next read finds the end again.
+            case .closed, .failed: break
+            }
+        }
+        if count > 0 { take(UnsafeMutableRawBufferPointer(rebasing: input[..<count])) }
+        return records
+    }
+
+    /// The maximum number of records of one read, because a client may send small ones.
+    private static let recordsAtOnce = 12
+
     // Not inlined: otherwise the optimizer of Swift 6.3 fails on the span.
     @inline(never)
-    private func readEncrypted() {
-        let input = context.input
-        var span = input.mutableBytes
-        let step = tls!.read(into: &span)
-        drainTLS()
-        guard state != .closed else { return }
-        switch step {
-        case .done(let count):
-            readable = tls!.canRead
-            take(UnsafeRawBufferPointer(rebasing: input[..<count]))
-        case .wantsRead: readable = false
-        case .closed: ended()
-        case .failed: close()
-        }
+    private func decrypt(_ tls: TLSSession, into free: Slice<UnsafeMutableRawBufferPointer>) -> TLSStep {
+        var span = UnsafeMutableRawBufferPointer(rebasing: free).mutableBytes
+        return tls.read(into: &span)
     }
 
     private func readPlain() {
@@ -176,7 +194,7 @@ final class Connection: EventHandler {
         let count = recv(descriptor, context.input.baseAddress, limit, 0)
         if count > 0 {
             if count < limit && !hasHangup { readable = false }
-            take(UnsafeRawBufferPointer(rebasing: context.input[..<count]))
+            take(UnsafeMutableRawBufferPointer(rebasing: context.input[..<count]))
         } else if count == 0 {
             ended()
         } else if errno == EAGAIN {
@@ -194,12 +212,12 @@ final class Connection: EventHandler {
         engine?.receiveEnd()
     }
 
-    private func take(_ bytes: UnsafeRawBufferPointer) {
+    private func take(_ bytes: UnsafeMutableRawBufferPointer) {
         received += bytes.count
         coalescing.received(bytes.count)
         switch state {
         case .lingering: act(on: .received(bytes.count, now: context.loop.now))
-        case .sniffing: sniff(bytes)
+        case .sniffing: sniff(UnsafeRawBufferPointer(bytes))
         case .open:
             if engine == nil { engine = HTTP2Connection(self) }
             engine?.receive(bytes)
@@ -215,9 +233,9 @@ final class Connection: EventHandler {
         case .http2: engine = HTTP2Connection(self)
         }
         state = .open
-        let first = sniffed
+        var first = sniffed
         sniffed = []
-        first.withUnsafeBytes { engine?.receive($0) }
+        first.withUnsafeMutableBytes { engine?.receive($0) }
     }
 
     /// Lets more of a long body arrive before the loop reports the socket.

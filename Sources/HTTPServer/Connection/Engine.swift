@@ -2,8 +2,8 @@ import System
 
 /// A protocol on a connection: takes received bytes, produces bytes to send. No socket I/O but ``transfer(to:)``.
 protocol Engine: StreamOwner {
-    /// Receives bytes from the peer.
-    func receive(_ bytes: UnsafeRawBufferPointer)
+    /// Receives bytes from the peer. May change them.
+    func receive(_ bytes: UnsafeMutableRawBufferPointer)
     /// The peer has stopped sending.
     func receiveEnd()
     /// Whether more bytes may be read now.

@@ -55,7 +55,7 @@ final class HTTP1Connection: Engine {
     func limitWindows(to most: Int, _ now: UInt64) -> Int { 0 }
     var waitingBytes: Int { stream?.body.waitingCount ?? 0 }
 
-    func receive(_ bytes: UnsafeRawBufferPointer) {
+    func receive(_ bytes: UnsafeMutableRawBufferPointer) {
         if state.phase == .finished { return }
         if input.isEmpty && state.phase != .responding {
             let taken = process(bytes.bindMemory(to: UInt8.self).span)

@@ -44,6 +44,8 @@ final class HTTP2Connection: Engine {
     var openingDeadline = UInt64.max
     /// The stream whose DATA arrived last, perhaps closed; 0 before the first.
     var lastData: Int32 = 0
+    /// Bytes of ``lastData`` in the input that were not delivered yet: those of frames that follow each other, joined.
+    var joinedData: UnsafeMutableRawBufferPointer?
     var drain = DrainState()
     /// Whether input is ignored: the queued output is sent, then the connection ends.
     var isTerminated = false
@@ -111,11 +113,12 @@ final class HTTP2Connection: Engine {
 
     var waitingBytes: Int { streams.streams.reduce(0) { $0 + $1.waitingBytes } }
 
-    func receive(_ bytes: UnsafeRawBufferPointer) {
+    func receive(_ bytes: UnsafeMutableRawBufferPointer) {
         guard !isTerminated else { return }
-        guards.arrived(bytes)
+        guards.arrived(UnsafeRawBufferPointer(bytes))
         isInCallback = true
         let result = nghttp2_session_mem_recv(session, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count)
+        deliverData()
         isInCallback = false
         if result < 0 {
             guards.failed(Int32(result))

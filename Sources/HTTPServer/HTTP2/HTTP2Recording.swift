@@ -1,4 +1,5 @@
 import CNghttp2
+import Glibc
 import System
 import Wire
 
@@ -114,6 +115,7 @@ extension HTTP2Connection {
 
     func frameReceived(_ frame: nghttp2_frame) {
         let ends = frame.hd.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
+        if ends { deliverData() }
         switch UInt32(frame.hd.type) {
         case NGHTTP2_HEADERS.rawValue:
             if let arriving, arriving.id == frame.hd.stream_id {
@@ -178,13 +180,28 @@ extension HTTP2Connection {
         return nil
     }
 
+    /// Joins the bytes of frames that follow each other, because a sink takes many at once for less. The bytes move over
+    /// the frame's header, which nghttp2 has read.
     func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
-        if let stream = streams[id] {
-            lastData = id
-            stream.body.push(bytes.bytes)
-        } else {
+        if id != lastData { deliverData() }
+        guard streams.index(of: id) != nil, let start = bytes.baseAddress else {
             nghttp2_session_consume_connection(session, bytes.count)
+            return
         }
+        lastData = id
+        if let joined = joinedData, let first = joined.baseAddress {
+            memmove(first + joined.count, start, bytes.count)
+            joinedData = UnsafeMutableRawBufferPointer(start: first, count: joined.count + bytes.count)
+        } else {
+            joinedData = UnsafeMutableRawBufferPointer(mutating: bytes)
+        }
+    }
+
+    /// Gives the joined bytes to the sink of their body.
+    func deliverData() {
+        guard let joined = joinedData else { return }
+        joinedData = nil
+        streams[lastData]?.body.push(UnsafeRawBufferPointer(joined).bytes)
     }
 
     func frameSent(_ frame: nghttp2_frame) {

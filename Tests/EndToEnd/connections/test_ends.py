@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import ssl
 
 import pytest
 
@@ -145,6 +146,22 @@ def test_end_that_arrives_with_the_request(server, transport):
         raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n")
         socket.socket.shutdown(raw, socket.SHUT_WR)
         assert responses(read_to_end(raw))[0].status == 404
+
+
+def test_broken_record_that_arrives_with_the_request(server):
+    """Both are decrypted by one read. The broken one ends the connection, however late it is read."""
+    raw = encrypt(connect(("127.0.0.1", server.https)), ["http/1.1"])
+    with raw:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n")
+        socket.socket.sendall(raw, b"\x17\x03\x03\x00\x20" + bytes(32))
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        raw.settimeout(10)
+        # The alert, or the end without one.
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            while raw.recv(4096):
+                pass
+            raise ConnectionError
 
 
 @pytest.mark.parametrize("protocols", [["http/1.1"], []], ids=["http/1.1", "none"])

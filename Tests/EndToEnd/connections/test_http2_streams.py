@@ -1,11 +1,13 @@
 """RFC 9113, section 5: the states of streams, their numbers, how many there may be, and priorities."""
 
+import random
+
 import pytest
 
 from http2_peer import (
-    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, PING,
-    PRIORITISED, PRIORITY, PROTOCOL_ERROR, REFUSED_STREAM, RST_STREAM, STREAM_CLOSED, WINDOW_UPDATE, GOAWAY, block,
-    word)
+    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, PADDED,
+    PING, PRIORITISED, PRIORITY, PROTOCOL_ERROR, REFUSED_STREAM, RST_STREAM, STREAM_CLOSED, WINDOW_UPDATE, GOAWAY, block,
+    frame, word)
 
 
 def frames_on(stream, peer):
@@ -243,3 +245,44 @@ def test_5_5_unknown_frame_on_a_half_closed_stream(connect, target):
     peer = half_closed(connect, target)
     peer.send(0xFF, 0, 1, bytes(8))
     peer.ignored()
+
+
+# 6.1 Bodies of several streams in one read
+
+@pytest.mark.parametrize("seed", range(6))
+def test_6_1_bodies_of_interleaved_streams_arrive_whole(connect, folder, seed):
+    """DATA frames of all sizes, some padded, with other frames between them, in pieces that don't respect frames."""
+    choose = random.Random(seed)
+    peer = connect().handshake()
+    bodies = {stream: choose.randbytes(choose.choice([1, 300, 9_000, 25_000])) for stream in (1, 3, 5)}
+    paths = {stream: f"/b/photos/o/{folder}%2F{stream}" for stream in bodies}
+    wire = b"".join(
+        frame(HEADERS, END_HEADERS, stream, block(peer.fields("PUT", paths[stream], [("content-length", str(len(body)))])))
+        for stream, body in bodies.items())
+    left = dict(bodies)
+    while left:
+        stream = choose.choice(list(left))
+        # Most frames follow one of the same stream.
+        for _ in range(choose.randint(1, 5)):
+            count = choose.choice([1, 9, 100, 1_000, 7_000])
+            part, left[stream] = left[stream][:count], left[stream][count:]
+            padding = choose.choice([None, None, 0, 200])
+            payload = part if padding is None else bytes([padding]) + part + bytes(padding)
+            end = END_STREAM if not left[stream] else 0
+            wire += frame(DATA, end | (0 if padding is None else PADDED), stream, payload)
+            if end:
+                del left[stream]
+                break
+            wire += choose.choice([b"", b"", frame(PING, payload=bytes(8)), frame(WINDOW_UPDATE, 0, stream, word(1))])
+    while wire:
+        count = choose.choice([1, 500, 20_000, len(wire)])
+        peer.raw(wire[:count])
+        wire = wire[count:]
+    for _ in bodies:
+        got = peer.until(lambda got: got.type in (HEADERS, RST_STREAM))
+        assert got.type == HEADERS and dict(peer.decoder.decode(got.payload))[":status"] == "201", got
+    for number, (stream, body) in enumerate(bodies.items()):
+        get = 7 + 2 * number
+        peer.request(get, path=paths[stream])
+        response = peer.response(get)
+        assert (response.status, response.body) == (200, body)
