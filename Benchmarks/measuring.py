@@ -147,6 +147,11 @@ def median(values):
     return statistics.median(values) if values else None
 
 
+def ratio(values, others):
+    """The median of `values` divided by `others`, turn by turn."""
+    return median([value and other and value / other for value, other in zip(values, others)])
+
+
 def table(title, rows, unit, reference, lower_is_better=False):
     """Prints a table of figures, each with its ratio to Sluice's figure."""
     print(f"\n{title}")
@@ -161,7 +166,8 @@ def table(title, rows, unit, reference, lower_is_better=False):
             elif name == reference:
                 line.append(f"**{unit(value)}**")
             else:
-                ratio = value / own if lower_is_better else own / value
-                line.append(f"{unit(value)} ({ratio:.2f}×)")
+                theirs, ours = cells[column], rows[reference][column]
+                times = ratio(theirs, ours) if lower_is_better else ratio(ours, theirs)
+                line.append(f"{unit(value)} ({times:.2f}×)")
         print(f"| {name} | " + " | ".join(line) + " |")
     sys.stdout.flush()

@@ -5,6 +5,7 @@ uploads. To Sluice it is an S3 service without credentials; Sluice evaluates rul
 in clear text, over TLS with HTTP/2 (by all but nginx, which can't), and over TLS with HTTP/1.1 only, as AWS speaks.
 """
 
+import contextlib
 import os
 import random
 import re
@@ -176,27 +177,31 @@ def shuffled():
     return random.sample(PROXIES, len(PROXIES))
 
 
+#: Short turns of servers that run side by side: the speed of a virtual machine changes within seconds.
+TURNS = 4
+
+
 def proxy(rounds):
     """CPU time of a request, for each way to reach the upstream."""
     rows = {make.__name__: {} for make in PROXIES}
     body = WORK / "body"
     body.write_bytes(os.urandom(SIZES["16 MiB"]))
-    loads = (("GET 1 KiB", "1 KiB", 60000, 8, 32, None), ("GET 16 MiB", "16 MiB", 80, 8, 2, None),
-             ("PUT 16 MiB", "16 MiB", 48, 8, 1, body))
+    loads = (("GET 1 KiB", "1 KiB", 15000, 8, 32, None), ("GET 16 MiB", "16 MiB", 32, 8, 2, None),
+             ("PUT 16 MiB", "16 MiB", 24, 8, 1, body))
     with Upstream() as upstream:
-        for _ in range(rounds):
-            for way in WAYS:
-                for make in shuffled():
-                    with make(upstream, way) as server:
-                        cells = rows[server.name]
-                        for title, size, count, clients, streams, content in loads:
-                            urls = [server.url("new" if content else SIZES[size])]
-                            load = {"body": content, "method": "PUT"} if content else {}
-                            h2load(urls, max(16, count // 10), clients, streams, **load)
-                            rate, spent = measure(server, urls, count, clients, streams, **load)
+        for way in WAYS:
+            with contextlib.ExitStack() as running:
+                servers = {make: running.enter_context(make(upstream, way)) for make in PROXIES}
+                for title, size, count, clients, streams, content in loads:
+                    load = {"body": content, "method": "PUT"} if content else {}
+                    urls = {make: [server.url("new" if content else SIZES[size])] for make, server in servers.items()}
+                    for make in PROXIES:
+                        h2load(urls[make], 16, clients, streams, **load)
+                    for _ in range(rounds * TURNS):
+                        for make in shuffled():
+                            rate, spent = measure(servers[make], urls[make], count, clients, streams, **load)
                             scale = 1e6 if size == "1 KiB" else 1e9 / SIZES[size]
-                            column = f"{title}, {way}"
-                            cells.setdefault(column, []).append(rate and spent * scale)
+                            rows[make.__name__].setdefault(f"{title}, {way}", []).append(rate and spent * scale)
     table("In front of an upstream: CPU µs a request at 1 KiB, s/GB at 16 MiB (in brackets: divided by Sluice's figure)",
           rows, lambda value: f"{value:.2f}", "sluice", lower_is_better=True)
 

@@ -156,7 +156,7 @@ final class Connection: EventHandler {
     /// Decrypts records until the input is full, so that an engine sees as much at once as it does of clear text. Returns
     /// their number.
     private func readEncrypted(_ tls: TLSSession) -> Int {
-        let input = UnsafeMutableRawBufferPointer(rebasing: context.input[..<context.readLimit])
+        let input = UnsafeMutableRawBufferPointer(rebasing: context.input[..<readLimit])
         var (records, count) = (0, 0)
         var step = TLSStep.done(0)
         while case .done = step, count < input.count, records < Connection.recordsAtOnce, readable, !output.isBlocked {
@@ -189,8 +189,10 @@ final class Connection: EventHandler {
         return tls.read(into: &span)
     }
 
+    private var readLimit: Int { context.readLimit(expected: engine?.expectedBytes ?? 0) }
+
     private func readPlain() {
-        let limit = context.readLimit
+        let limit = readLimit
         let count = recv(descriptor, context.input.baseAddress, limit, 0)
         if count > 0 {
             if count < limit && !hasHangup { readable = false }

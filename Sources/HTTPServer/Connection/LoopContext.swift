@@ -189,10 +189,11 @@ final class LoopContext {
         }
     }
 
-    /// The maximum number of bytes to read from a socket at once. Fewer once much is waiting: bytes that a sink does not accept
-    /// are queued in memory.
-    var readLimit: Int {
-        waitingBytes > limits.receiveBudget / 4 ? 16 * 1024 : input.count
+    /// The maximum number of bytes to read at once: all of ``input`` only if a body has so many, because what follows a request
+    /// is queued in memory. Fewer once much is waiting: bytes that a sink does not accept are queued as well.
+    func readLimit(expected: Int) -> Int {
+        if waitingBytes > limits.receiveBudget / 4 { return 16 * 1024 }
+        return expected >= input.count ? input.count : 64 * 1024
     }
 
     /// Whether connections with waiting bytes must not read more now.
