@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 
-from measuring import ROOT, RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, measure, median, table
+from measuring import ROOT, RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, measure, table
 
 ENVOY = next(ROOT.glob(".bench/lib/*/site-packages/**/_bin/envoy"), "envoy")
 RULES = """rules_version = '2';

@@ -232,9 +232,11 @@ public final class Uploads: Sendable {
     }
 
     /// Counts a session that has ended.
-    /// - Parameter end: How it ended; nil if another gateway counts it.
+    /// - Parameter end: How it ended; nil if another gateway counts it, unless its time was over: a sweep may have removed it
+    ///   from the store a moment ago.
     func ended(_ id: UploadSessionID, _ end: UploadStatistics.End?) {
-        if let entry = ledger.remove(id), let end { statistics.ended(entry, end) }
+        guard let entry = ledger.remove(id) else { return }
+        if let end = end ?? (entry.expires <= SystemClock.seconds() ? .expired : nil) { statistics.ended(entry, end) }
     }
 }
 
