@@ -51,9 +51,13 @@ struct TurnTests {
     @Test("Ten times the waiters take ten times as long to cancel")
     func manyWaiters() async throws {
         try await onLoop {
-            _ = await cancelling(1000)
-            let few = await cancelling(1000)
-            let many = await cancelling(10_000)
+            // The least of several, because other processes take the processor's caches meanwhile.
+            var few = UInt64.max
+            var many = UInt64.max
+            for _ in 0..<3 {
+                few = min(few, await cancelling(1000))
+                many = min(many, await cancelling(10_000))
+            }
             // Quadratic would be a hundred times.
             #expect(many < 40 * few, "\(many) ns instead of \(few) ns")
         }

@@ -9,6 +9,7 @@ import hashlib
 import json
 import random
 import sys
+import unittest.mock
 import urllib.parse
 
 import botocore.auth
@@ -72,10 +73,12 @@ def one(random_):
         def payload(self, request):
             return hashlib.sha256(body).hexdigest() if payload == "bytes" else payload
 
-    botocore.auth.get_current_datetime = lambda: datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
     request = AWSRequest(method, f"{scheme}://{host}{target}", headers=dict(fields), data=body)
     request.headers["host"] = host
-    Auth(Credentials("AKIDEXAMPLE", secret, token), "s3", region).add_auth(request)
+    now = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
+    # Only here: other tests of the process sign with the current time.
+    with unittest.mock.patch("botocore.auth.get_current_datetime", lambda: now):
+        Auth(Credentials("AKIDEXAMPLE", secret, token), "s3", region).add_auth(request)
     return {
         "method": method, "host": host, "target": target, "fields": fields, "body": body.hex(),
         "payload": payload, "secret": secret, "token": token, "region": region, "time": str(time),
