@@ -183,7 +183,8 @@ fuzz: libraries test-tools
 
 # Runs the tests with the address sanitizer, then with the thread sanitizer. Leak detection is off: the leaks at the end
 # of a test run are in Swift's regular expressions and in XCTest. Too large an allocation gives NULL, as without them.
-sanitize: export ASAN_OPTIONS = detect_leaks=0:allocator_may_return_null=1
+# At most 32 MiB of freed memory are kept, because tests compare the memory of a process before and after.
+sanitize: export ASAN_OPTIONS = detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=32
 sanitize: export TSAN_OPTIONS = allocator_may_return_null=1
 sanitize: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	for sanitizer in address thread; do \
